@@ -145,7 +145,9 @@ def _read_versions(torch_dir: Path) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         value = getattr(node, "value", None)
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             found.update({name.id: value.value for name in targets if isinstance(name, ast.Name)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_args, get_origin, get_type_hints
@@ -12,10 +12,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from fsdp_mcp.corpus import GuideHeader, guide_headers
 from fsdp_mcp.errors import BadArgument, did_you_mean
 from fsdp_mcp.models import Result
+from fsdp_mcp.target import find_target
 
 Join = Callable[[], object]
+
+
+def _load(path: str) -> Any:
+    """Return what `module:name` names; the one place that imports a capability, on its first use."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,9 @@ class Tool:
         function_path: `module:function`, loaded on first use.
         title: short human name.
         read_only: whether it changes nothing outside its cache and scratch folders.
-        runs_code: whether it executes code, which HTTP has to be told to allow.
+        idempotent: whether calling it again with the same arguments changes nothing more.
+        runs_code: whether it does nothing but execute the caller's code, so that it is offered only where code may run.
+        starts_ranks: whether it may start ranks, of which only a few may run at a time.
         joins: parameters of the function that callers do not see, with what provides each.
     """
 
@@ -35,14 +45,15 @@ class Tool:
     function_path: str
     title: str
     read_only: bool = True
+    idempotent: bool = True
     runs_code: bool = False
+    starts_ranks: bool = False
     joins: Mapping[str, Join] = field(default_factory=dict)
 
     @cached_property
     def function(self) -> Callable[..., Result]:
-        """The tool's function; this is the one place that imports a tool's module."""
-        module, _, name = self.function_path.partition(":")
-        function: Callable[..., Result] = getattr(importlib.import_module(module), name)
+        """The tool's function, its module imported on first use."""
+        function: Callable[..., Result] = _load(self.function_path)
         return function
 
     @cached_property
@@ -159,20 +170,72 @@ def _describe_type(annotation: Any) -> str:
     return " or ".join(_describe_type(argument) for argument in arguments) or "another value"
 
 
+def _search_index() -> object:
+    return _load("fsdp_mcp.index:open_index")(find_target()).search
+
+
+def _catalogue() -> object:
+    return _load("fsdp_mcp.index:open_index")(find_target()).catalogue
+
+
+def _run_ranks() -> object:
+    return _load("fsdp_mcp.verify.run:run_ranks")
+
+
 TOOLS: tuple[Tool, ...] = (
-    Tool("lookup_api", "fsdp_mcp.api.lookup:lookup_api", "Look up an API"),
-    Tool("recommend_backend", "fsdp_mcp.backends:recommend_backend", "Recommend a backend"),
+    Tool("search_docs", "fsdp_mcp.docs.search:search_docs", "Search the documentation", joins={"index": _search_index}),
+    Tool("read_doc", "fsdp_mcp.docs.read:read_doc", "Read a page or section", joins={"index": _search_index}),
+    Tool("lookup_api", "fsdp_mcp.api.lookup:lookup_api", "Look up an API", joins={"catalogue": _catalogue}),
+    Tool("recommend_backend", "fsdp_mcp.backends:recommend_backend", "Recommend a communication backend"),
+    Tool(
+        "generate_training_code",
+        "fsdp_mcp.generate:generate_training_code",
+        "Generate proven training code",
+        read_only=False,
+        starts_ranks=True,
+        joins={"prove": _run_ranks},
+    ),
+    Tool(
+        "run_on_gloo",
+        "fsdp_mcp.verify.run:run_on_gloo",
+        "Run code on CPU Gloo ranks",
+        read_only=False,
+        idempotent=False,
+        runs_code=True,
+        starts_ranks=True,
+    ),
 )
 
 
-def find_tool(name: str) -> Tool:
-    """Return the tool of that name.
+def find_tool(name: str, *, offered: Sequence[Tool] = TOOLS) -> Tool:
+    """Return the tool of that name among those offered.
 
     Raises:
         BadArgument: there is no such tool; the message lists those there are.
     """
-    for tool in TOOLS:
+    for tool in offered:
         if tool.name == name:
             return tool
-    names = [tool.name for tool in TOOLS]
-    raise BadArgument(f"Unknown tool {name!r}. {did_you_mean(name, names)}Tools: {', '.join(names)}.")
+    names = [tool.name for tool in offered]
+    hint = " (not offered here: start the server with --allow-run)" if any(t.name == name for t in TOOLS) else ""
+    raise BadArgument(f"Unknown tool {name!r}{hint}. {did_you_mean(name, names)}Tools: {', '.join(names)}.")
+
+
+def guides() -> Sequence[GuideHeader]:
+    """Return the headers of all guides, without building or opening an index."""
+    return guide_headers()
+
+
+def api_names() -> Sequence[str]:
+    """Return the qualified names of the installed torch's API; waits for the index."""
+    names: Sequence[str] = _load("fsdp_mcp.index:open_index")(find_target()).catalogue.names()
+    return names
+
+
+def warm_up() -> Iterator[str]:
+    """Find torch and build its index if there is none; yield a line for the log after each step."""
+    target = find_target()
+    torch = f"torch {target.torch_version}" if target.torch_dir else "no torch: guides and history only"
+    yield f"{torch} in {target.python} (chosen by {target.reason}); `fsdp-mcp doctor` says how to change it"
+    _load("fsdp_mcp.index:open_index")(target)
+    yield "index ready"

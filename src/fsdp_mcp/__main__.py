@@ -1,0 +1,307 @@
+"""The command line: serve, demo, index, doctor, cache, and one command for each tool."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from fsdp_mcp import __version__, call, toolbox
+from fsdp_mcp.call import Caller
+from fsdp_mcp.errors import BadArgument, FsdpMcpError
+from fsdp_mcp.toolbox import Tool
+
+_QUIET_SECONDS = 2.0
+_TEXT_FILES = ("code", "log")
+
+_OVERVIEW = """\
+An MCP server that makes a coding agent an expert in PyTorch FSDP and torch.distributed.
+
+  fsdp-mcp demo                        show the main job on this machine
+  fsdp-mcp serve                       serve an MCP client over stdin and stdout
+  fsdp-mcp serve --transport http      serve at http://127.0.0.1:8000/mcp
+  fsdp-mcp doctor                      which Python and torch it answers for, and why
+  fsdp-mcp lookup-api fully_shard      any tool, as a command
+
+Register it in Claude Code:  claude mcp add fsdp -- fsdp-mcp serve
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 done, 1 negative answer, 2 bad argument, 3 environment."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(given)
+    options = parser.parse_args(given)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        status: int = options.run(options)
+    except FsdpMcpError as error:
+        print(f"fsdp-mcp: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return status
+
+
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fsdp-mcp", description=_OVERVIEW, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"fsdp-mcp {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, summary, add in _COMMANDS:
+        add(_add_command(commands, name, summary))
+    wanted = next((argument for argument in given if not argument.startswith("-")), None)
+    for tool in toolbox.TOOLS:
+        name = tool.name.replace("_", "-")
+        command = _add_command(commands, name, tool.title)
+        if name == wanted:  # Only the command in use loads its tool: a one-shot call stays fast.
+            _add_tool(command, tool)
+    return parser
+
+
+def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    return command
+
+
+def _add_python(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--python", type=Path, metavar="P", help="the interpreter whose torch to answer for")
+
+
+def _local_caller(options: argparse.Namespace, report: Callable[[float, float | None, str], None]) -> Caller:
+    return Caller(report=report, python=options.python)
+
+
+class _Progress:
+    """Tells on stderr how far the work is, once it has taken more than two seconds."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._told = ""
+
+    def __call__(self, done: float, total: float | None, message: str) -> None:
+        if time.monotonic() - self._started > _QUIET_SECONDS and message != self._told:
+            self._told = message
+            print(f"... {message}", file=sys.stderr, flush=True)
+
+
+# ---- tools as commands ------------------------------------------------------------------------------------------
+
+
+def _add_tool(command: argparse.ArgumentParser, tool: Tool) -> None:
+    command.description = tool.description
+    for name, info in tool.arguments.model_fields.items():
+        text = (info.description or "").replace("%", "%%")
+        if name in _TEXT_FILES:
+            command.add_argument(name, nargs="?", help=f"{text} (a file name, or - for stdin)")
+        elif info.is_required():
+            command.add_argument(name, help=text)
+        else:
+            _add_option(command, name, info.annotation, text)
+    command.add_argument("--json", action="store_true", help="print the structured result as one JSON object")
+    _add_python(command)
+    command.set_defaults(run=lambda options: _run_tool(tool, options))
+
+
+def _add_option(command: argparse.ArgumentParser, name: str, annotation: Any, text: str) -> None:
+    flag = f"--{name.replace('_', '-')}"
+    base = _without_null(annotation)
+    settings: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": text}
+    if base is bool:
+        command.add_argument(flag, action=argparse.BooleanOptionalAction, **settings)
+    elif get_origin(base) is list:
+        command.add_argument(flag, action="append", metavar=name.upper(), **settings)
+    elif get_origin(base) is dict:
+        command.add_argument("--file", action="append", metavar="NAME=PATH", **settings)
+    else:
+        choices = get_args(base) if get_args(base) and all(isinstance(x, str) for x in get_args(base)) else None
+        metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
+        command.add_argument(flag, metavar=metavar, type=_text if base is str or choices else _literal, **settings)
+
+
+def _without_null(annotation: Any) -> Any:
+    """Return X for `X | None` and anything else unchanged."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    others = [argument for argument in get_args(annotation) if argument is not type(None)]
+    return others[0] if len(others) == 1 else annotation
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _literal(text: str) -> object:
+    """Read true, false, null, none and numbers as such; leave the judgement of anything else to the tool."""
+    try:
+        value: object = json.loads("null" if text.lower() == "none" else text.lower())
+    except ValueError:
+        return text
+    return value
+
+
+def _run_tool(tool: Tool, options: argparse.Namespace) -> int:
+    arguments = {name: getattr(options, name) for name in tool.arguments.model_fields if hasattr(options, name)}
+    for name in _TEXT_FILES:
+        if name in arguments:
+            arguments[name] = None if arguments[name] is None else _read(arguments[name])
+    if isinstance(arguments.get("files"), list):
+        arguments["files"] = dict(_named_file(item) for item in arguments["files"])
+    call.enter(_local_caller(options, _Progress()))
+    signal.signal(signal.SIGTERM, _interrupt)
+    result = tool.call(arguments)
+    print(result.model_dump_json() if options.json else result.render())
+    return 1 if result.negative else 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _read(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadArgument(f"{name}: cannot be read ({error.strerror}). Give a file name, or - for stdin.") from None
+    except UnicodeDecodeError:
+        raise BadArgument(f"{name}: is not UTF-8 text.") from None
+
+
+def _named_file(item: str) -> tuple[str, str]:
+    name, separator, path = item.partition("=")
+    if not separator:
+        raise BadArgument(f"--file: got {item!r}, expected NAME=PATH.")
+    return name, _read(path)
+
+
+# ---- serve, index, demo, doctor, cache ---------------------------------------------------------------------------
+
+
+def _add_serve(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--transport", choices=("stdio", "http"), default="stdio", help="default: stdio")
+    command.add_argument("--host", default="127.0.0.1", help="HTTP: address to bind; others than loopback need a token")
+    command.add_argument("--port", type=int, default=8000, help="HTTP: port (default 8000)")
+    command.add_argument("--workers", type=int, default=1, help="HTTP: processes (default 1)")
+    command.add_argument("--token-file", type=Path, help="HTTP: file with the bearer token (or set FSDP_MCP_TOKEN)")
+    command.add_argument("--allow-run", action="store_true", help="HTTP: let callers run code on this machine")
+    command.add_argument("--allowed-host", action="append", default=[], help="HTTP: a name clients reach this by")
+    command.add_argument("--structured", action="store_true", help="return structured content beside the text")
+    command.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+    _add_python(command)
+    command.set_defaults(run=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    import gc
+
+    gc.disable()  # The SDK makes some 500 classes while it is imported: collecting meanwhile costs a third of that.
+    import os
+
+    from fsdp_mcp import http, server
+
+    gc.freeze()
+    gc.enable()
+    logging.basicConfig(stream=sys.stderr, level=options.log_level.upper(), format="fsdp-mcp: %(message)s")
+    logging.getLogger("fsdp_mcp").setLevel(min(logging.INFO, getattr(logging, options.log_level.upper())))
+    structured = options.structured or os.environ.get("FSDP_MCP_STRUCTURED") == "1"
+    remote = options.transport == "http"
+    settings = server.Settings(
+        structured=structured, remote=remote, may_run=options.allow_run or not remote, python=options.python
+    )
+    if not remote:
+        server.serve_stdio(settings)
+        return 0
+    service = http.Service(
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        token=http.read_token(options.token_file),
+        allowed_hosts=tuple(options.allowed_host),
+        log_level=options.log_level,
+    )
+    http.serve_http(settings, service)
+    return 0
+
+
+def _add_index(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--force", action="store_true", help="build it again even if it is up to date")
+    _add_python(command)
+    command.set_defaults(run=_index)
+
+
+def _index(options: argparse.Namespace) -> int:
+    from fsdp_mcp.index import build_index
+    from fsdp_mcp.target import find_target
+
+    call.enter(_local_caller(options, _Progress()))
+    print(build_index(find_target(), force=options.force))
+    return 0
+
+
+def _add_demo(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print the steps as one JSON object")
+    _add_python(command)
+    command.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from fsdp_mcp.demo import run_demo
+
+    return run_demo(python=options.python, as_json=options.json)
+
+
+def _add_doctor(command: argparse.ArgumentParser) -> None:
+    _add_python(command)
+    command.set_defaults(run=_doctor)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from fsdp_mcp.doctor import examine
+
+    call.enter(_local_caller(options, _Progress()))
+    report = examine()
+    print(report.render())
+    return 3 if report.target is None or report.target.torch_dir is None else 0
+
+
+def _add_cache(command: argparse.ArgumentParser) -> None:
+    command.add_argument("action", choices=("path", "clear"), help="print the folder, or remove what is in it")
+    command.set_defaults(run=_cache)
+
+
+def _cache(options: argparse.Namespace) -> int:
+    from fsdp_mcp.index import cache_root
+
+    if options.action == "clear":
+        shutil.rmtree(cache_root(), ignore_errors=True)
+        print(f"Removed {cache_root()}; the next start builds the index again.")
+    else:
+        print(cache_root())
+    return 0
+
+
+_COMMANDS: tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None]], ...] = (
+    ("serve", "Serve MCP clients over stdio or HTTP", _add_serve),
+    ("demo", "Show the main job on this machine with a real client", _add_demo),
+    ("index", "Build the index of the installed torch now", _add_index),
+    ("doctor", "Say which Python and torch are used, why, and what they can do", _add_doctor),
+    ("cache", "Show or clear the cache", _add_cache),
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
