@@ -1,0 +1,250 @@
+"""Opens the index of a torch: from the cache, or after a child process has built it. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from fsdp_mcp import call
+from fsdp_mcp.corpus import corpus_dir
+from fsdp_mcp.docs.search_index import SearchIndex
+from fsdp_mcp.errors import EnvironmentProblem, FsdpMcpError
+from fsdp_mcp.index_store import exclusive, read_search, remove_old_indexes
+from fsdp_mcp.target import Target, find_target
+
+CACHE_VARIABLE = "FSDP_MCP_CACHE_DIR"
+SCHEMA = 1
+"""Raised when the files of an index change their form."""
+
+_POLL_SECONDS = 0.05
+_REPORT_SECONDS = 1.0
+_BUILD_SECONDS = 300  # A build takes about ten; a child that hangs must not hold calls for ever.
+
+Report = Callable[[float, float | None, str], None]
+
+
+@dataclass(frozen=True)
+class OpenIndex:
+    """An index that has been read.
+
+    Args:
+        folder: where it lies.
+        search: sections and entries for search_docs and read_doc.
+    """
+
+    folder: Path
+    search: SearchIndex
+
+
+def cache_root() -> Path:
+    """Return the folder that indexes are kept in: FSDP_MCP_CACHE_DIR, else the user's cache."""
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named) if named else user_cache_path("fsdp-mcp", appauthor=False)
+
+
+def index_key(target: Target) -> str:
+    """Return the folder name of the index of `target`: it changes with its torch, our corpus and our code."""
+    torch = f"{target.torch_version}-{target.git_version}-{_installed_at(target.torch_dir)}"
+    digest = hashlib.sha256(f"{SCHEMA}:{torch}:{_corpus_fingerprint()}".encode()).hexdigest()[:16]
+    return f"torch-{target.torch_version or 'none'}-{digest}"
+
+
+def open_index(target: Target | None = None) -> OpenIndex:
+    """Return the index of `target` (the found one by default), built first when there is none.
+
+    A build runs in a child process; the caller is told how long it takes, about once a second, and may cancel.
+
+    Raises:
+        EnvironmentProblem: the index could not be built; the message has the last line of the child.
+        Cancelled: the caller went away while waiting.
+    """
+    target = target or find_target()
+    key = index_key(target)
+    opened = _open_existing(key)
+    if opened is None:
+        _wait(_BUILDS.start(key, target), target)
+        opened = _open_existing(key)
+    if opened is None:
+        raise EnvironmentProblem(_BUILDS.failure(key))
+    return opened
+
+
+def build_index(target: Target | None = None, *, force: bool = False, report: Report | None = None) -> Path:
+    """Build the index of `target` in this process unless it is there, and return its folder.
+
+    Two processes at once build once: the second waits and finds it done. `force` builds it anew.
+
+    Raises:
+        EnvironmentProblem: the cache folder cannot be written.
+    """
+    from fsdp_mcp.index_build import build
+
+    target = target or find_target()
+    root = cache_root()
+    if not _writable(root):
+        raise EnvironmentProblem(f"The cache folder {root} cannot be written. Name another with {CACHE_VARIABLE}.")
+    folder = root / index_key(target)
+    with exclusive(folder.with_suffix(".lock")):
+        if force or read_search(folder) is None:
+            build(folder, target, report=report or call.report)
+            remove_old_indexes(root, keep=folder)
+    return folder
+
+
+def start_background_build() -> None:
+    """Open the index in a thread, and build it first when there is none, so that the first call finds it ready."""
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(_open_quietly,), name="index", daemon=True).start()
+
+
+def _open_quietly() -> None:
+    """Open the index; whatever is wrong is told to the first call that needs it."""
+    with suppress(FsdpMcpError):
+        open_index()
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+_OPENED: dict[str, OpenIndex] = {}
+_OPENING = threading.Lock()
+
+
+def _open_existing(key: str) -> OpenIndex | None:
+    """Return the index of that key from this process or from disk, or None."""
+    with _OPENING:
+        if key not in _OPENED:
+            for root in (cache_root(), *_temporary_root_if_made()):
+                search = read_search(root / key)
+                if search is not None:
+                    _OPENED[key] = OpenIndex(root / key, search)
+                    break
+        return _OPENED.get(key)
+
+
+def _installed_at(torch_dir: Path | None) -> int:
+    """Return the whole second at which the torch package was installed, 0 without torch."""
+    if torch_dir is None:
+        return 0
+    records = [*torch_dir.parent.glob("torch-*.dist-info/RECORD"), torch_dir / "version.py"]
+    return max((int(path.stat().st_mtime) for path in records if path.is_file()), default=0)
+
+
+@lru_cache(maxsize=1)
+def _corpus_fingerprint() -> str:
+    """Return a digest of the guides, of the tables and of the code that reads them."""
+    digest = hashlib.sha256()
+    for path in _ingredients():
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _ingredients() -> Iterator[Path]:
+    package = Path(__file__).parent
+    yield from sorted((corpus_dir() / "guides").glob("*.md"))
+    yield from sorted((corpus_dir() / "facts").glob("*.yaml"))
+    for folder in ("docs", "api"):
+        yield from sorted((package / folder).glob("*.py"))
+    yield from (package / "sections.py", package / "index_build.py", package / "index_store.py")
+
+
+# --- building in a child ----------------------------------------------------------------------------------------
+
+
+def _writable(root: Path) -> bool:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            return True
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=1)
+def _temporary_root() -> Path:
+    """Return a folder for this process alone, used when the cache cannot be written."""
+    root = Path(tempfile.mkdtemp(prefix="fsdp-mcp-index-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
+
+
+def _temporary_root_if_made() -> list[Path]:
+    return [_temporary_root()] if _temporary_root.cache_info().currsize else []
+
+
+class _Builds:
+    """The child processes that build, by key; one for each key at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._logs: dict[str, Path] = {}
+
+    def start(self, key: str, target: Target) -> subprocess.Popen[bytes]:
+        """Return the child that builds `key`; it is started unless one runs."""
+        with self._lock:
+            running = self._children.get(key)
+            if running is None or running.poll() is not None:
+                running = self._children[key] = self._spawn(key, target)
+            return running
+
+    def failure(self, key: str) -> str:
+        """Say why the build of `key` left no index."""
+        log = self._logs.get(key)
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log and log.is_file() else []
+        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"The index could not be built: {last.strip()[:300]}. Try `fsdp-mcp index --force`."
+
+    def _spawn(self, key: str, target: Target) -> subprocess.Popen[bytes]:
+        root = cache_root() if _writable(cache_root()) else _temporary_root()
+        self._logs[key] = root / f"{key}.log"
+        with self._logs[key].open("wb") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "fsdp_mcp", "index", "--python", str(target.python)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, CACHE_VARIABLE: str(root)},
+                start_new_session=True,
+            )
+        atexit.register(_end, child)
+        return child
+
+
+_BUILDS = _Builds()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.kill()
+        child.wait()
+
+
+def _wait(child: subprocess.Popen[bytes], target: Target) -> None:
+    """Wait for a build, telling the caller every second; a cancelled caller leaves, the build goes on."""
+    started = told = time.monotonic()
+    while child.poll() is None:
+        now = time.monotonic()
+        if now - started > _BUILD_SECONDS:
+            _end(child)
+        if now - told >= _REPORT_SECONDS:
+            told = now
+            seconds = round(now - started)
+            call.report(seconds, None, f"Indexing torch {target.torch_version or '(none)'}, once: {seconds} s so far")
+        call.check_cancelled()
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,1 @@
+"""What maintainers run: evaluation and measurement."""
