@@ -245,8 +245,102 @@ class RunReport(Result):
         return not self.ok
 
     def render(self) -> str:
-        """Return the verdict, the first failure with its line, and each rank's end of output."""
-        raise NotImplementedError
+        """Return the verdict, the first failure with its line, the other ranks, and the end of one rank's output."""
+        parts = [
+            self._verdict(),
+            _one_line_each(self._rank_lines(), most=8),
+            self._known_cause(),
+            self._output(),
+            _one_line_each(self._cuda_lines(), most=8),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def _verdict(self) -> str:
+        how = (
+            f"{_count(len(self.ranks), 'rank')} in {self.seconds:.1f} s (torch {self.torch_version}, {self.isolation})"
+        )
+        first = self.first_failure
+        if self.ok or first is None:
+            return f"**ok**: {how}"
+        place = f" at {first.file}:{first.line}" if first.file else ""
+        code = _code_of(self.ranks[first.rank])
+        return f"**failed**: {how}. Rank {first.rank} first{place}: {_cut(first.message, 700)}" + (
+            f"\n`{_cut(code, 200)}`" if code else ""
+        )
+
+    def _rank_lines(self) -> list[str]:
+        """Say how each rank ended, those that ended alike in one line; nothing when all is well."""
+        groups: dict[str, list[int]] = {}
+        for rank in () if self.ok else self.ranks:
+            groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
+        return [f"- {_numbered(ranks)}: {how}" for how, ranks in groups.items()]
+
+    def _known_cause(self) -> str:
+        known = self.diagnosis
+        return f"Known failure: {known.title}. {known.cause} Fix: {known.fix} ({known.url})" if known else ""
+
+    def _output(self) -> str:
+        """Quote the end of what one rank printed: the first that failed, else rank 0."""
+        rank = self.ranks[self.first_failure.rank if self.first_failure else 0]
+        text = rank.output.strip("\n")
+        if not text:
+            return f"Rank {rank.rank} printed nothing."
+        shown = text.encode("utf-8")[-_SHOWN_OUTPUT_BYTES:].decode("utf-8", errors="ignore")
+        omitted = len(text.encode("utf-8")) - len(shown.encode("utf-8")) + rank.output_omitted_bytes
+        cut = f", after {omitted:,} bytes left out" if omitted else ""
+        fence = "```" if "```" not in shown else "~~~~"
+        return f"Output of rank {rank.rank}{cut}:\n{fence}\n{shown}\n{fence}"
+
+    def _cuda_lines(self) -> list[str]:
+        """Say which CUDA uses ran on the CPU instead, and which could not."""
+        mapped = [f"- mapped: {use.what}{_at_line(use.line)}, {_count(use.count, 'time')}" for use in self.mapped]
+        return [f"- no meaning on CPU: {use.what}{_at_line(use.line)}" for use in self.unsupported] + mapped
+
+
+_SHOWN_OUTPUT_BYTES = 1_500
+
+
+def _how_it_ended(rank: RankReport) -> str:
+    """Describe the end of one rank in a line."""
+    if rank.stuck_at is not None:
+        doing = f" in {rank.collective}" if rank.collective else ""
+        stuck = rank.stuck_at
+        return f"{rank.status}{doing} at {stuck.file}:{stuck.line} `{_cut(stuck.code or stuck.function, 120)}`"
+    if rank.error is not None:
+        place = f" at {rank.error.file}:{rank.error.line}" if rank.error.file else ""
+        return f"{rank.status}{place}: {rank.error.type}: {_cut(rank.error.message, 160)}"
+    return f"{rank.status}{f' in {rank.collective}' if rank.collective else ''}"
+
+
+def _code_of(rank: RankReport) -> str | None:
+    """Return the source line at which a rank failed or hung."""
+    if rank.error is not None:
+        return rank.error.code
+    return rank.stuck_at.code if rank.stuck_at else None
+
+
+def _cut(text: str, most: int) -> str:
+    """Shorten a text to one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _numbered(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _at_line(line: int | None) -> str:
+    return f" (line {line})" if line else ""
+
+
+def _one_line_each(lines: list[str], *, most: int) -> str:
+    """Join lines, counting those beyond the first `most`."""
+    more = [f"- and {len(lines) - most} more"] if len(lines) > most else []
+    return "\n".join([*lines[:most], *more])
 
 
 class GeneratedFile(Value):

@@ -1,0 +1,260 @@
+"""Starts the keeper of a run with a clean environment, streams its events, and ends it with everything below it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fsdp_mcp import call
+from fsdp_mcp.errors import EnvironmentProblem
+from fsdp_mcp.models import Program
+from fsdp_mcp.target import Target
+from fsdp_mcp.verify.rank_side.job import START, Job, remove_tree
+
+_POLL_SECONDS = 0.05
+_START_SECONDS = 180.0
+"""For importing torch, which takes a minute from a cold network disk."""
+_END_SECONDS = 15.0
+"""For the supervisor's own grace periods after the time-out, before the server ends it."""
+_QUIET_SECONDS = 2.0
+"""A call that is over sooner reports no progress."""
+
+_PASSED_ON = frozenset(
+    (
+        *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "CC", "CXX", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT"),
+        *("NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
+    )
+)
+"""All that a run sees of the server's environment beside the locale: where programs and libraries lie, no secrets."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a run lies.
+
+    Args:
+        scratch: removed after the run.
+        work_dir: where the ranks run; below scratch unless the program names one.
+        entry: the script.
+        roots: folders of the user's files; reported file names are relative to the first that fits.
+    """
+
+    scratch: Path
+    work_dir: Path
+    entry: Path
+    roots: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the supervisor told: how the run was started and the bare facts about each rank."""
+
+    isolation: str
+    torch_version: str
+    ranks: list[dict[str, Any]]
+    folders: Folders
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Make a folder for one run and remove it after the block."""
+    scratch = Path(os.path.realpath(tempfile.mkdtemp(prefix="fsdp-mcp-")))
+    try:
+        yield scratch
+    finally:
+        remove_tree(str(scratch))
+
+
+def run_program(program: Program, target: Target, scratch: Path) -> Facts:
+    """Run the program on its ranks and return what the supervisor tells about them.
+
+    Raises:
+        Cancelled: the caller went away; everything that was started has ended.
+        EnvironmentProblem: the supervisor did not start.
+    """
+    folders = _lay_out(program, scratch)
+    _job(program, folders).write(str(scratch / "job.json"))
+    with _keeper(target, scratch) as process:
+        started, ranks = _follow(process, program, scratch / "supervisor.log")
+    return Facts(**started, ranks=ranks, folders=folders)
+
+
+def _lay_out(program: Program, scratch: Path) -> Folders:
+    """Make the folders and write the program's files."""
+    for name in ("home", "tmp", "reports", "code"):
+        (scratch / name).mkdir()
+    work_dir = program.work_dir.resolve() if program.work_dir else scratch / "code"
+    for name, content in program.files.items():
+        path = work_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8", newline="")
+    entry = work_dir / program.entry
+    project = (program.project_dir.resolve(),) if program.project_dir else ()
+    roots = dict.fromkeys((work_dir, *project, entry.parent))
+    return Folders(scratch, work_dir, entry, tuple(roots))
+
+
+def _job(program: Program, folders: Folders) -> Job:
+    """Say it in the supervisor's words."""
+    sources = [*program.files.values(), *_texts_beside(program, folders)]
+    import_path = [folders.entry.parent, program.project_dir or folders.work_dir, folders.work_dir]
+    return Job(
+        entry=str(folders.entry),
+        arguments=list(program.arguments),
+        world_size=program.world_size,
+        nodes=program.nodes,
+        timeout_seconds=program.timeout_seconds,
+        scratch=str(folders.scratch),
+        work_dir=str(folders.work_dir),
+        import_path=[str(path) for path in dict.fromkeys(import_path)],
+        user_roots=[str(root) for root in folders.roots],
+        preload=["torch.distributed.fsdp"] if any(_mentions(text, "fsdp", "fully_shard") for text in sources) else [],
+        map_cuda=False,
+    )
+
+
+def _mentions(text: str, *words: str) -> bool:
+    folded = text.casefold()
+    return any(word in folded for word in words)
+
+
+_MOST_SOURCE_FILES = 300
+_MOST_SOURCE_BYTES = 1 << 20
+
+
+def _texts_beside(program: Program, folders: Folders) -> Iterator[str]:
+    """Yield the Python files of the user's project, as far as a quick look goes."""
+    if not program.project_dir and folders.entry.is_relative_to(folders.work_dir):
+        return
+    looked = 0
+    for top in dict.fromkeys((folders.entry.parent, program.project_dir or folders.entry.parent)):
+        for parent, names, files in os.walk(top):
+            names[:] = [name for name in names if not name.startswith(".") and name not in ("site-packages", "venv")]
+            for name in files:
+                path = Path(parent, name)
+                if looked < _MOST_SOURCE_FILES and path.suffix == ".py" and path.stat().st_size < _MOST_SOURCE_BYTES:
+                    looked += 1
+                    yield path.read_text(encoding="utf-8", errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment that the supervisor starts with, and the ranks inherit."""
+    kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
+    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {**kept, **single, "CUDA_VISIBLE_DEVICES": ""}
+
+
+@contextlib.contextmanager
+def _keeper(target: Target, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the keeper; at the end of the block it and all that it started have ended, however the block ends.
+
+    The keeper reads its standard input only to notice that we are gone: the system closes the pipe even when this
+    process is killed.
+    """
+    with (scratch / "supervisor.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(target.python), "-c", START, str(Path(__file__).parent), str(scratch / "job.json")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=scratch,
+            env=_environment(),
+            start_new_session=True,
+        )
+    try:
+        yield process
+        # A supervisor that has told all ends by itself; closing the pipe now would make it remove what we still read.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+    finally:
+        assert process.stdin
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+        if process.stdout:
+            process.stdout.close()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a keeper that does not end by itself; its first child dies with it, and the others with that one."""
+    if os.name == "nt":
+        process.kill()
+    else:
+        import signal
+
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _follow(
+    process: subprocess.Popen[bytes], program: Program, log: Path
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Take the supervisor's events, telling the caller how far the run is, until the ranks have ended."""
+    lines: queue.Queue[bytes | None] = queue.Queue()
+    threading.Thread(target=_read_lines, args=(process, lines), daemon=True).start()
+    started: dict[str, str] = {}
+    progress = _Progress(program)
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        call.check_cancelled()
+        progress.tick(running=bool(started))
+        with contextlib.suppress(queue.Empty):
+            line = lines.get(timeout=_POLL_SECONDS)
+            if line is None:
+                raise EnvironmentProblem(_why_it_ended(log))
+            event = json.loads(line)
+            if event["event"] == "failed":
+                raise EnvironmentProblem(f"The target interpreter could not import torch: {event['value']}.")
+            if event["event"] == "ended":
+                return started, event["value"]
+            started = event["value"]
+            deadline = time.monotonic() + program.timeout_seconds + _END_SECONDS
+    raise EnvironmentProblem(f"The supervisor of the ranks did not answer in time and was ended. {_why_it_ended(log)}")
+
+
+def _read_lines(process: subprocess.Popen[bytes], lines: queue.Queue[bytes | None]) -> None:
+    assert process.stdout
+    with contextlib.suppress(OSError, ValueError):  # closed by the other thread at the end
+        for line in process.stdout:
+            lines.put(line)
+    lines.put(None)
+
+
+def _why_it_ended(log: Path) -> str:
+    """Return the end of what the supervisor printed."""
+    text = log.read_text(encoding="utf-8", errors="replace").strip() if log.is_file() else ""
+    return f"The supervisor of the ranks ended early: {text[-1000:] or 'it printed nothing'}"
+
+
+class _Progress:
+    """Tells the caller once a second what the run is doing, after the first two seconds."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._started = self._now = time.monotonic()
+        self._next = self._started + _QUIET_SECONDS
+
+    def tick(self, *, running: bool) -> None:
+        """Report if it is time to."""
+        self._now = time.monotonic()
+        if self._now < self._next:
+            return
+        self._next = self._now + 1
+        seconds = self._now - self._started
+        what = f"{self._program.world_size} ranks running" if running else "importing torch"
+        call.report(round(seconds, 1), self._program.timeout_seconds, f"{what}, {seconds:.0f} s")

@@ -1,0 +1,72 @@
+"""What the server asks of the supervisor, as a JSON file in the scratch folder."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+START = "import sys; sys.path[0] = sys.argv[1]; from rank_side.supervisor import main; del sys.path[0]; main()"
+"""Run with `-c`, the folder that holds this package and the job file; for a started rank also rank, port and bound."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run.
+
+    Args:
+        entry: absolute path of the script that each rank runs.
+        arguments: command line of the script.
+        world_size: ranks.
+        nodes: pretended nodes; divides world_size.
+        timeout_seconds: from the start of the ranks.
+        scratch: folder of this run, with `home`, `tmp` and `reports`; the keeper removes it at the end.
+        work_dir: folder in which the ranks run.
+        import_path: folders put first on the import path of the ranks.
+        user_roots: folders whose files are the user's; a line of theirs is what an error is located at.
+        preload: modules imported once, before the ranks are forked.
+        map_cuda: whether to map CUDA calls to the CPU.
+    """
+
+    entry: str
+    arguments: list[str]
+    world_size: int
+    nodes: int
+    timeout_seconds: float
+    scratch: str
+    work_dir: str
+    import_path: list[str]
+    user_roots: list[str]
+    preload: list[str]
+    map_cuda: bool
+
+    @staticmethod
+    def read(path: str) -> Job:
+        """Return the job written at `path`."""
+        return Job(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def write(self, path: str) -> None:
+        """Write the job to `path`."""
+        Path(path).write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+
+    def report_path(self, kind: str, rank: int) -> Path:
+        """Return where rank `rank` leaves a report: `error`, `stack`, `crash` or `mapped`."""
+        return Path(self.scratch, "reports", f"{kind}{rank}")
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder, also where a rank took away permissions inside it."""
+
+    def allow_and_retry(remove: Any, path: str, _: Any) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(stat.S_IRWXU)
+            Path(path).chmod(stat.S_IRWXU)
+            remove(path)
+
+    shutil.rmtree(folder, onerror=allow_and_retry)
+    shutil.rmtree(folder, ignore_errors=True)

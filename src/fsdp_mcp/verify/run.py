@@ -1,0 +1,173 @@
+"""run_on_gloo: run code on local CPU ranks that talk through Gloo, and say what each rank did."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Annotated
+
+from pydantic import Field
+
+from fsdp_mcp import call
+from fsdp_mcp.errors import BadArgument, Forbidden
+from fsdp_mcp.models import Program, RunReport
+from fsdp_mcp.target import Target, require_torch
+
+_MOST_CODE_BYTES = 1 << 20
+_MOST_FILES_BYTES = 4 << 20
+_ENTRY = "train.py"
+
+
+def run_on_gloo(
+    code: Annotated[str | None, Field(description="Script text; it sees what torchrun sets. Or `path`")] = None,
+    *,
+    path: Annotated[str | None, Field(description="Script file instead of `code`")] = None,
+    world_size: Annotated[int, Field(ge=1, le=16)] = 2,
+    nodes: Annotated[int, Field(ge=1, le=16, description="Pretended nodes; divides world_size")] = 1,
+    timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Then stuck ranks are reported and ended")] = 60,
+    arguments: Annotated[list[str], Field(description="Command line of the script")] = [],  # noqa: B006
+    files: Annotated[dict[str, str], Field(description="Further files: relative name to text")] = {},  # noqa: B006
+    project_dir: Annotated[str | None, Field(description="Folder put on the import path")] = None,
+    map_cuda_to_cpu: Annotated[bool, Field(description="Run CUDA calls on CPU and list them")] = True,
+) -> RunReport:
+    """Run a torch.distributed script on local CPU ranks over Gloo: no GPU, no network, ended when time is up.
+
+    Says for each rank how it ended, the output, the error with your line, or the line it hangs at, and which rank
+    failed first. Use it to prove code before it goes to GPUs. Ranks run in an empty folder that is removed.
+    """
+    if not call.current().may_run:
+        raise Forbidden("This server does not run code. Start it with --allow-run, or use the stdio server.")
+    script = _script(code, path)
+    _check_names(files, taken=script.files)
+    if world_size % nodes:
+        raise BadArgument(f"nodes={nodes} does not divide world_size={world_size}. Give a divisor, such as 1.")
+    program = Program(
+        files={**files, **script.files},
+        entry=script.entry,
+        arguments=tuple(arguments),
+        world_size=world_size,
+        nodes=nodes,
+        timeout_seconds=timeout_seconds,
+        project_dir=_folder(project_dir),
+        map_cuda_to_cpu=map_cuda_to_cpu,
+    )
+    target = require_torch()
+    _check_parses(script.text, target)
+    return _run(program, target)
+
+
+def run_ranks(program: Program) -> RunReport:
+    """Run a program on its ranks; return what each did and which failed first.
+
+    Raises:
+        Cancelled: the caller went away; everything that was started has ended.
+        EnvironmentProblem: there is no torch to run it with, or the ranks could not be started.
+    """
+    return _run(program, require_torch())
+
+
+def _run(program: Program, target: Target) -> RunReport:
+    from fsdp_mcp.verify import launch, report  # what does the work is loaded on the first call
+
+    started = time.monotonic()
+    with launch.scratch_folder() as scratch:
+        facts = launch.run_program(program, target, scratch)
+        ranks = report.rank_reports(facts)
+        mapped, unsupported = report.mapped(facts)
+        return RunReport(
+            ok=all(rank.status == "ok" for rank in ranks),
+            seconds=round(time.monotonic() - started, 2),
+            isolation=facts.isolation,
+            torch_version=facts.torch_version.partition("+")[0],
+            ranks=ranks,
+            first_failure=report.first_failure(facts, ranks),
+            mapped=mapped,
+            unsupported=unsupported,
+        )
+
+
+@dataclass(frozen=True)
+class _Script:
+    """The script to run: its text, the files to write for it, and what to start."""
+
+    text: str
+    files: dict[str, str]
+    entry: str
+
+
+def _script(code: str | None, path: str | None) -> _Script:
+    """Return the script that exactly one of `code` and `path` gives."""
+    if (code is None) == (path is None):
+        both = "both" if code is not None else "neither"
+        raise BadArgument(f"Give exactly one of code (the text) and path (a file); got {both}.")
+    if code is not None:
+        _check_size(code, "code", _MOST_CODE_BYTES)
+        return _Script(code, {_ENTRY: code}, _ENTRY)
+    file = call.allowed_path(str(path), argument="path")
+    if not file.is_file():
+        raise BadArgument(f"path: there is no file {path!r}. Give a Python file below the working directory.")
+    if file.stat().st_size > _MOST_CODE_BYTES:
+        raise BadArgument(f"path: {path!r} has {file.stat().st_size:,} bytes; 1 MB at most.")
+    return _Script(file.read_text(encoding="utf-8", errors="replace"), {}, str(file))
+
+
+def _check_size(text: str, argument: str, most: int) -> None:
+    """Refuse text that is empty, too long or cannot be written to a file."""
+    if not text.strip():
+        raise BadArgument(f"{argument}: got no text. Give a Python script.")
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise BadArgument(
+            f"{argument}: character {error.start} is half of a surrogate pair; give valid text."
+        ) from None
+    if size > most:
+        raise BadArgument(
+            f"{argument}: got {size:,} bytes, {most >> 20} MB at most. Put data into the project and give path."
+        )
+
+
+def _check_names(files: dict[str, str], *, taken: dict[str, str]) -> None:
+    """Refuse file names that leave the folder of the run or stand for the script."""
+    for name in files:
+        parts = PurePosixPath(name).parts
+        outside = not parts or ".." in parts or PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive
+        if outside or "\\" in name or "\0" in name:
+            raise BadArgument(
+                f"files: {name!r} is no relative file name. Use names such as 'model.py' or 'data/a.txt'."
+            )
+        if str(PurePosixPath(name)) in taken:
+            raise BadArgument(f"files: {name!r} is the name that `code` runs under. Rename the file.")
+    if files:
+        _check_size("\n".join(files.values()) + "\n#", "files", _MOST_FILES_BYTES)
+
+
+def _folder(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    folder = call.allowed_path(text, argument="project_dir")
+    if not folder.is_dir():
+        raise BadArgument(f"project_dir: there is no folder {text!r}. Give a folder below the working directory.")
+    return folder
+
+
+def _check_parses(text: str, target: Target) -> None:
+    """Refuse code that does not parse, before anything is started.
+
+    Left to the ranks when the target is a newer Python than ours, which may know more syntax.
+    """
+    if tuple(int(part) for part in target.python_version.split(".")[:2]) > sys.version_info[:2]:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except SyntaxError as error:
+        line = f" at line {error.lineno}: {(error.text or '').strip()[:200]}" if error.lineno else ""
+        raise BadArgument(f"The code does not parse: {error.msg}{line}. Nothing was started.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BadArgument(f"The code does not parse: {error}. Nothing was started.") from None
