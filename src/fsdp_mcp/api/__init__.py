@@ -1,0 +1,1 @@
+"""The API of the target torch, read without importing it, and its history over the releases."""
