@@ -105,8 +105,8 @@ class _WarmUp:
         self._settings = settings
         self._started = False
 
-    async def __call__(self, context: Context, call_next: CallNext) -> HandlerResult:
-        result = await call_next(context)
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
         if not self._started:
             self._started = True
             threading.Thread(target=self._run, name="fsdp-mcp-warm-up", daemon=True).start()

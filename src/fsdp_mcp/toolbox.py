@@ -153,7 +153,7 @@ def _accepted(info: FieldInfo) -> str:
         for key, phrase in _BOUNDS.items()
         if getattr(bound, key, None) is not None
     ]
-    lengths = [f"{bound.max_length:,} characters at most" for bound in info.metadata if hasattr(bound, "max_length")]
+    lengths = [f"of at most {bound.max_length:,} characters" for bound in info.metadata if hasattr(bound, "max_length")]
     return " ".join([words, " and ".join(bounds + lengths)]).strip()
 
 
