@@ -21,13 +21,14 @@ _TITLES = (
 _HEADER = re.compile(rf"^([ \t]*)({_TITLES}|Examples?|Usage)[ \t]*:{{1,2}}[ \t]*$", re.MULTILINE)
 _ROLE = re.compile(r":(?:[\w+-]+:)*[\w+-]+:`([^`]+)`")
 _ENTRY = re.compile(r"^(\s+\*{0,2}\w+) *(\([^\n]*?\))? +:(?= |$)", re.MULTILINE)
-_ADMONITIONS = frozenset(
-    ["note", "notes", "warning", "warnings", "tip", "important", "todo", "caveats", "caution", "hint", "usage"]
-    + ["see also"],
+_ADMONITIONS = (
+    *("note", "notes", "warning", "warnings", "tip", "important", "todo", "caveats", "caution", "hint", "usage"),
+    "see also",
 )
-_STRUCTURE = frozenset(
-    re.findall(r"\w+", _TITLES.replace("?", "")) + ["Return", "Example", "Examples", "optional", "deprecated", "python"]
-)
+_STRUCTURE = {
+    *re.findall(r"\w+", _TITLES.replace("?", "")),
+    *("Return", "Example", "Examples", "optional", "deprecated", "python"),
+}
 """Words that the rendering may add or drop without a loss to the reader."""
 
 logging.getLogger("griffe").setLevel(logging.CRITICAL)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fsdp_mcp.api.docstrings import document
 from fsdp_mcp.api.members import ClassReader
+from fsdp_mcp.api.pages import with_page
 from fsdp_mcp.api.raw import RawSymbol, describe_callable
 from fsdp_mcp.api.resolve import Definition, define, exported
 from fsdp_mcp.api.signatures import pick_implementation, signature_of_value
@@ -45,7 +46,7 @@ def extract_api(torch_dir: Path) -> tuple[ApiSymbol, ...]:
     Files that are missing or do not parse are skipped and named in the log; takes seconds, so call it off the
     request path.
     """
-    return tuple(document(raw.symbol, raw.docstring) for raw in extract_raw(torch_dir))
+    return tuple(with_page(document(raw.symbol, raw.docstring)) for raw in extract_raw(torch_dir))
 
 
 def extract_raw(torch_dir: Path) -> tuple[RawSymbol, ...]:
