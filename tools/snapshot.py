@@ -1,4 +1,4 @@
-"""Writes the tool list that tests/test_server.py holds the server to: `python -m tools.snapshot` after a wanted change."""
+"""Writes the tool list that tests hold the server to: `python -m tools.snapshot` after a wanted change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def main() -> None:
     SNAPSHOT.parent.mkdir(exist_ok=True)
     SNAPSHOT.write_text(json.dumps(tools, indent=1) + "\n", encoding="utf-8")
     encoding = get_encoding("o200k_base")
-    counts = {str(t["name"]): encoding.count(json.dumps([t["name"], t["description"], t["inputSchema"]])) for t in tools}
+    seen = {str(tool["name"]): json.dumps([tool["name"], tool["description"], tool["inputSchema"]]) for tool in tools}
+    counts = {name: encoding.count(text) for name, text in seen.items()}
     for name, count in counts.items():
         print(f"{count:6,} {name}")
     print(f"{sum(counts.values()):6,} in all")

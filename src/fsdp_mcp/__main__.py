@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -12,12 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from fsdp_mcp import __version__, call, toolbox
 from fsdp_mcp.call import Caller
 from fsdp_mcp.errors import BadArgument, FsdpMcpError
 from fsdp_mcp.toolbox import Tool
+
+if TYPE_CHECKING:
+    from fsdp_mcp.server import Settings
 
 _QUIET_SECONDS = 2.0
 _TEXT_FILES = ("code", "log")
@@ -206,25 +211,29 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    import gc
-
     gc.disable()  # The SDK makes some 500 classes while it is imported: collecting meanwhile costs a third of that.
-    import os
-
-    from fsdp_mcp import http, server
+    from fsdp_mcp import server
 
     gc.freeze()
     gc.enable()
     logging.basicConfig(stream=sys.stderr, level=options.log_level.upper(), format="fsdp-mcp: %(message)s")
     logging.getLogger("fsdp_mcp").setLevel(min(logging.INFO, getattr(logging, options.log_level.upper())))
-    structured = options.structured or os.environ.get("FSDP_MCP_STRUCTURED") == "1"
     remote = options.transport == "http"
     settings = server.Settings(
-        structured=structured, remote=remote, may_run=options.allow_run or not remote, python=options.python
+        structured=options.structured or os.environ.get("FSDP_MCP_STRUCTURED") == "1",
+        remote=remote,
+        may_run=options.allow_run or not remote,
+        python=options.python,
     )
-    if not remote:
-        server.serve_stdio(settings)
-        return 0
+    if remote:
+        return _serve_http(settings, options)
+    server.serve_stdio(settings)
+    return 0
+
+
+def _serve_http(settings: Settings, options: argparse.Namespace) -> int:
+    from fsdp_mcp import http
+
     service = http.Service(
         host=options.host,
         port=options.port,
