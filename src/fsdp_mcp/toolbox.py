@@ -189,7 +189,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("recommend_backend", "fsdp_mcp.backends:recommend_backend", "Recommend a communication backend"),
     Tool(
         "generate_training_code",
-        "fsdp_mcp.generate:generate_training_code",
+        "fsdp_mcp.generate.training_code:generate_training_code",
         "Generate proven training code",
         read_only=False,
         starts_ranks=True,

@@ -1,0 +1,1 @@
+"""Generates complete training code and proves it on CPU Gloo."""

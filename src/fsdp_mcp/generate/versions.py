@@ -1,0 +1,43 @@
+"""Which torch a script needs, by the recorded history of the APIs it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdp_mcp.errors import BadArgument
+
+PROTOTYPE_MODULE = "torch.distributed._composable.fsdp"
+PUBLIC_MODULE = "torch.distributed.fsdp"
+
+
+def oldest(names: Iterable[str]) -> str:
+    """Return the first torch release that has all of these APIs, as X.Y."""
+    return "2.6" if any(name == "torch.distributed.fsdp.fully_shard" for name in names) else "2.4"  # TODO history
+
+
+def needs_prototype(torch_version: str | None) -> bool:
+    """Return whether that torch has fully_shard in its prototype module only."""
+    return torch_version is not None and is_older(torch_version, oldest([f"{PUBLIC_MODULE}.fully_shard"]))
+
+
+def check_version(names: Iterable[str], torch_version: str | None) -> None:
+    """Raise BadArgument when an API is newer than the torch that was asked for."""
+    if torch_version is None:
+        return
+    needed = {name: oldest([name]) for name in names}
+    newer = [name for name, since in needed.items() if is_older(torch_version, since)]
+    if newer:
+        worst = max(newer, key=lambda name: _numbers(needed[name]))
+        raise BadArgument(
+            f"torch_version={torch_version} is too old: {worst} needs torch {needed[worst]} or newer."
+            " Ask for that version, or leave out the option that uses it."
+        )
+
+
+def is_older(version: str, than: str) -> bool:
+    """Return whether the release X.Y of `version` comes before that of `than`."""
+    return _numbers(version)[:2] < _numbers(than)[:2]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
