@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextvars
 import hashlib
 import os
 import shutil
@@ -13,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,10 +19,11 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from fsdp_mcp import call
+from fsdp_mcp.api.catalogue import Catalogue
 from fsdp_mcp.corpus import corpus_dir
 from fsdp_mcp.docs.search_index import SearchIndex
-from fsdp_mcp.errors import EnvironmentProblem, FsdpMcpError
-from fsdp_mcp.index_store import exclusive, read_search, remove_old_indexes
+from fsdp_mcp.errors import EnvironmentProblem
+from fsdp_mcp.index_store import CATALOGUE, exclusive, lock_of, log_of, read_search, remove_old_indexes
 from fsdp_mcp.target import Target, find_target
 
 CACHE_VARIABLE = "FSDP_MCP_CACHE_DIR"
@@ -45,10 +44,12 @@ class OpenIndex:
     Args:
         folder: where it lies.
         search: sections and entries for search_docs and read_doc.
+        catalogue: the symbols for lookup_api; empty without torch.
     """
 
     folder: Path
     search: SearchIndex
+    catalogue: Catalogue
 
 
 def cache_root() -> Path:
@@ -99,23 +100,11 @@ def build_index(target: Target | None = None, *, force: bool = False, report: Re
     if not _writable(root):
         raise EnvironmentProblem(f"The cache folder {root} cannot be written. Name another with {CACHE_VARIABLE}.")
     folder = root / index_key(target)
-    with exclusive(folder.with_suffix(".lock")):
+    with exclusive(lock_of(folder)):
         if force or read_search(folder) is None:
             build(folder, target, report=report or call.report)
             remove_old_indexes(root, keep=folder)
     return folder
-
-
-def start_background_build() -> None:
-    """Open the index in a thread, and build it first when there is none, so that the first call finds it ready."""
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(_open_quietly,), name="index", daemon=True).start()
-
-
-def _open_quietly() -> None:
-    """Open the index; whatever is wrong is told to the first call that needs it."""
-    with suppress(FsdpMcpError):
-        open_index()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -130,8 +119,9 @@ def _open_existing(key: str) -> OpenIndex | None:
         if key not in _OPENED:
             for root in (cache_root(), *_temporary_root_if_made()):
                 search = read_search(root / key)
-                if search is not None:
-                    _OPENED[key] = OpenIndex(root / key, search)
+                catalogue = Catalogue.load(root / key / CATALOGUE) if search is not None else None
+                if search is not None and catalogue is not None:
+                    _OPENED[key] = OpenIndex(root / key, search, catalogue)
                     break
         return _OPENED.get(key)
 
@@ -212,7 +202,7 @@ class _Builds:
 
     def _spawn(self, key: str, target: Target) -> subprocess.Popen[bytes]:
         root = cache_root() if _writable(cache_root()) else _temporary_root()
-        self._logs[key] = root / f"{key}.log"
+        self._logs[key] = log_of(root / key)
         with self._logs[key].open("wb") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "fsdp_mcp", "index", "--python", str(target.python)],

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fsdp_mcp.api.catalogue import Catalogue
+from fsdp_mcp.api.entries import index_entries
+from fsdp_mcp.api.extract import extract_api
 from fsdp_mcp.corpus import corpus_dir, load_facts
 from fsdp_mcp.docs.question import Family, Synonym
 from fsdp_mcp.docs.weigh import document_terms, weigh
-from fsdp_mcp.index_store import replaced_folder, write_meta, write_search
-from fsdp_mcp.models import IndexEntry
+from fsdp_mcp.index_store import CATALOGUE, replaced_folder, write_meta, write_search
+from fsdp_mcp.models import ApiSymbol, IndexEntry
 from fsdp_mcp.sections import BrokenPage, guide_entries, read_guide
 from fsdp_mcp.target import Target
 
@@ -26,11 +29,14 @@ def build(folder: Path, target: Target, *, report: Report) -> int:
     A guide that cannot be read is logged and left out; so is the API of a torch that cannot be read.
     """
     started = time.monotonic()
-    report(0, 4, "Reading the guides")
+    report(0, 3, "Reading the guides")
     entries = read_guides(corpus_dir() / "guides")
-    missing = "" if target.torch_dir else "There is no torch, so API entries are missing: guides only."
+    report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
+    symbols, missing = read_api(target)
+    entries += index_entries(symbols, torch_version=target.torch_version or "")
+    report(2, 3, f"Weighing {len(entries)} entries")
     with replaced_folder(folder) as fresh:
-        report(3, 4, f"Weighing {len(entries)} entries")
+        Catalogue.of(symbols, torch_version=target.torch_version).save(fresh / CATALOGUE)
         postings = weigh([document_terms(entry) for entry in entries])
         lengths = write_search(fresh, entries, postings)
         write_meta(
@@ -43,7 +49,7 @@ def build(folder: Path, target: Target, *, report: Report) -> int:
             families=load_facts("families", Family),
             seconds=round(time.monotonic() - started, 2),
         )
-    report(4, 4, f"Indexed {len(entries)} entries")
+    report(3, 3, f"Indexed {len(entries)} entries")
     return len(entries)
 
 
@@ -56,3 +62,13 @@ def read_guides(folder: Path) -> list[IndexEntry]:
         except BrokenPage as error:
             _log.warning("guide left out: %s", error)
     return entries
+
+
+def read_api(target: Target) -> tuple[tuple[ApiSymbol, ...], str]:
+    """Return the symbols of the target's torch and, when there are none, why."""
+    if target.torch_dir is None:
+        return (), f"There is no torch in {target.python}, so there are guides but no API entries."
+    symbols = extract_api(target.torch_dir)
+    if not symbols:
+        return (), f"The torch {target.torch_version} in {target.python} has no torch.distributed: guides only."
+    return symbols, ""

@@ -28,6 +28,7 @@ META = "meta.json"
 ENTRIES = "entries.json"
 TERMS = "terms.json"
 POSTINGS = "postings.bin"
+CATALOGUE = "catalogue.json"
 _KEPT_INDEXES = 5
 _LOCK_POLL_SECONDS = 0.1
 
@@ -146,9 +147,17 @@ def replaced_folder(final: Path) -> Iterator[Path]:
     fresh = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
         yield fresh
+        _let_others_read(fresh)
         _swap(fresh, final)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _let_others_read(folder: Path) -> None:
+    """Open to everybody what tempfile keeps private: an index built with an image is read by another user."""
+    folder.chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o644)
 
 
 def _swap(fresh: Path, final: Path) -> None:
@@ -157,6 +166,16 @@ def _swap(fresh: Path, final: Path) -> None:
         final.rename(old)  # A reader that is in the middle of the old files sees them vanish and builds anew.
     fresh.rename(final)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def lock_of(folder: Path) -> Path:
+    """Return the lock file of an index folder."""
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def log_of(folder: Path) -> Path:
+    """Return the file that a child process which builds this index writes its messages to."""
+    return folder.with_name(f"{folder.name}.log")
 
 
 @contextmanager
@@ -193,4 +212,5 @@ def remove_old_indexes(root: Path, *, keep: Path) -> None:
         others = sorted((path for path in built if path != keep), key=lambda path: path.stat().st_mtime, reverse=True)
         for folder in others[_KEPT_INDEXES - 1 :]:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.with_suffix(".lock").unlink(missing_ok=True)
+            for beside in (lock_of(folder), log_of(folder)):
+                beside.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fsdp_mcp.tokens import estimate_tokens, fit
 
-_SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*\[(\"'])|(?<=[。！？])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(\"'])|(?<=[。！？])")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s")
 _SOURCES = re.compile(r"\n*^Sources: .*(?:\n.+)*\Z", re.MULTILINE)
 _GAP = " … "

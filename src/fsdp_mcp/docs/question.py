@@ -77,7 +77,7 @@ def _added(folded: str, own: Iterable[str], glossary: Sequence[Synonym]) -> list
     return found
 
 
-_ADDED_WEIGHT = 0.7
+_ADDED_WEIGHT = 0.5
 
 
 def _says(phrase: str, folded: str, have: set[str]) -> bool:

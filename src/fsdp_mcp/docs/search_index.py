@@ -34,7 +34,9 @@ _PER_SYMBOL = 2
 _EXACT = 3.0
 _MENTIONED = 1.35
 _OTHER_GENERATION = 0.72
-_COVERAGE_SHARE = 0.5
+_NOT_ON_ITS_PAGE = 0.9
+_PRIVATE = 0.7
+_COVERAGE_SHARE = 0.7
 
 
 class Hit(NamedTuple):
@@ -211,6 +213,7 @@ class SearchIndex:
                 found[number] *= _MENTIONED
             if any(self._belongs(number, family) for family in other):
                 found[number] *= _OTHER_GENERATION
+            found[number] *= _standing(self.rows[number])
         return found
 
     def _unasked_families(self, question: Question) -> list[Family]:
@@ -240,6 +243,14 @@ class SearchIndex:
             count[row.symbol] = count.get(row.symbol, 0) + 1
             kept.append(number)
         return kept
+
+
+def _standing(row: Row) -> float:
+    """Return how much an entry counts by what it is: names that their official page documents come first."""
+    if row.kind != "api":
+        return 1.0
+    documented = 1.0 if "#" in row.url else _NOT_ON_ITS_PAGE
+    return documented * (_PRIVATE if "._" in row.symbol else 1.0)
 
 
 def _names_of(row: Row) -> set[str]:

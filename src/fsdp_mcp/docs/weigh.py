@@ -11,9 +11,9 @@ from fsdp_mcp.docs.postings import Postings
 from fsdp_mcp.docs.tokenise import terms_of
 from fsdp_mcp.models import IndexEntry
 
-K1 = 1.2
-B = 0.6
-_TITLE_TIMES = 3
+K1 = 0.9
+B = 0.5
+_TITLE_TIMES = 4
 _NAME_TIMES = 2
 
 
