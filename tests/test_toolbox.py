@@ -44,6 +44,11 @@ def test_the_schema_is_closed_and_has_no_titles_but_keeps_a_property_of_that_nam
     assert schema["properties"]["title"] == {"description": "Any text", "maxLength": 9, "type": "string"}
 
 
+def test_an_option_that_may_be_null_is_advertised_as_one_that_may_be_absent():
+    assert TOOL.input_schema()["properties"]["step"] == {"anyOf": [{"type": "boolean"}, {"type": "integer"}]}
+    assert TOOL.call({"title": "hi", "step": None}).count == 1
+
+
 def test_numbers_given_as_text_are_converted():
     assert TOOL.call({"title": "hi", "count": "3"}).count == 3
 

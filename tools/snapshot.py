@@ -27,7 +27,7 @@ def main() -> None:
     SNAPSHOT.write_text(json.dumps(tools, indent=1) + "\n", encoding="utf-8")
     encoding = get_encoding("o200k_base")
     seen = {str(tool["name"]): json.dumps([tool["name"], tool["description"], tool["inputSchema"]]) for tool in tools}
-    counts = {name: encoding.count(text) for name, text in seen.items()}
+    counts = {name: len(encoding.encode(text)) for name, text in seen.items()}
     for name, count in counts.items():
         print(f"{count:6,} {name}")
     print(f"{sum(counts.values()):6,} in all")

@@ -80,8 +80,9 @@ class Tool:
         return inspect.cleandoc(self.function.__doc__ or "")
 
     def input_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments: closed, without titles."""
+        """Return the JSON schema of the arguments: closed, without titles, an absent argument instead of a null."""
         schema: dict[str, Any] = _without_titles(self.arguments.model_json_schema())
+        schema["properties"] = {name: _absent_for_null(option) for name, option in schema["properties"].items()}
         return schema
 
     def output_schema(self) -> dict[str, Any]:
@@ -126,6 +127,15 @@ def _without_titles(schema: Any) -> Any:
         for key, item in schema.items()
         if not (key == "title" and isinstance(item, str))
     }
+
+
+def _absent_for_null(option: dict[str, Any]) -> dict[str, Any]:
+    """Advertise `X` for `X | None = None`: a caller leaves the argument out, though a null is accepted as well."""
+    choices = [choice for choice in option.get("anyOf", ()) if choice != {"type": "null"}]
+    if option.get("default", ...) is not None or len(choices) == len(option.get("anyOf", ())):
+        return option
+    kept = {key: value for key, value in option.items() if key not in ("anyOf", "default")}
+    return {**choices[0], **kept} if len(choices) == 1 else {"anyOf": choices, **kept}
 
 
 def _explain(error: ValidationError, tool: Tool) -> str:
