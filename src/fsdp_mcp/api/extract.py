@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,8 @@ class FoundObject:
     paths: dict[str, bool] = field(default_factory=dict)
     """Public path to whether an `__all__` lists it."""
     optional: bool = False
+    unlisted: bool = False
+    """Whether no `__all__` lists it where there is one."""
 
     @property
     def canonical(self) -> str:
@@ -46,11 +48,28 @@ def extract_api(torch_dir: Path) -> tuple[ApiSymbol, ...]:
     Files that are missing or do not parse are skipped and named in the log; takes seconds, so call it off the
     request path.
     """
-    return tuple(with_page(document(raw.symbol, raw.docstring)) for raw in extract_raw(torch_dir))
+    return tuple(with_page(document(raw.symbol, raw.docstring)) for raw in read_torch(torch_dir).symbols)
 
 
-def extract_raw(torch_dir: Path) -> tuple[RawSymbol, ...]:
-    """Return every public object of the torch in `torch_dir` with its docstring as written, sorted by name."""
+@dataclass(frozen=True, slots=True)
+class TorchApi:
+    """What one torch offers.
+
+    Args:
+        symbols: every public object with its docstring as written, sorted by qualified name.
+        imports: further paths that an import finds though nothing lists them, with the qualified name of the object.
+        unlisted: qualified names of objects that no `__all__` lists where there is one.
+        skipped: files that could not be read or parsed, relative to the folder of torch.
+    """
+
+    symbols: tuple[RawSymbol, ...]
+    imports: Mapping[str, str]
+    unlisted: frozenset[str]
+    skipped: tuple[str, ...]
+
+
+def read_torch(torch_dir: Path) -> TorchApi:
+    """Return what the torch in `torch_dir` offers, its docstrings not yet parsed."""
     tree = SourceTree(torch_dir)
     modules = read_modules(tree)
     objects = find_objects(tree, modules)
@@ -62,7 +81,13 @@ def extract_raw(torch_dir: Path) -> tuple[RawSymbol, ...]:
             symbols.setdefault(raw.symbol.qualified_name, raw)
     for module in modules:
         symbols.setdefault(module.name, _describe_module(tree, module))
-    return tuple(symbols[name] for name in sorted(symbols))
+    imports = {path: public.get(item.home, "") for path, item in importable_names(tree, modules).items()}
+    return TorchApi(
+        symbols=tuple(symbols[name] for name in sorted(symbols)),
+        imports={path: name for path, name in imports.items() if name and path != name},
+        unlisted=frozenset(found.canonical for found in objects.values() if found.unlisted),
+        skipped=tuple(tree.skipped),
+    )
 
 
 def read_modules(tree: SourceTree) -> list[ModuleSource]:
@@ -97,6 +122,9 @@ def find_objects(tree: SourceTree, modules: list[ModuleSource]) -> dict[str, Fou
             definition = define(tree, module.name, name)
             if definition is not None:
                 _add(objects, f"{module.name}.{name}", definition, listed=listed, optional=optional)
+    for path, definition in unlisted_names(tree, modules, objects).items():
+        _add(objects, path, definition, listed=False, optional=False)
+        objects[definition.home].unlisted = True
     for row in module_rows("reexports"):
         _add_reexports(tree, objects, row.path)
     for row in module_rows("alias"):
@@ -141,6 +169,36 @@ def _belongs(tree: SourceTree, module: ModuleSource, definition: Definition) -> 
 
 def _is_constant_name(definition: Definition) -> bool:
     return definition.name not in ("log", "logger", "aten", "T", "P", "R")
+
+
+def unlisted_names(
+    tree: SourceTree, modules: list[ModuleSource], objects: Mapping[str, FoundObject]
+) -> dict[str, Definition]:
+    """Return what modules offer beside their `__all__`: what they define, and what a package takes from private homes.
+
+    Upstream's `__all__` is not the whole truth: `torch.distributed.autograd.backward` is documented and left it, and
+    that of clip_grad is empty in torch 2.8.
+    """
+    found: dict[str, Definition] = {}
+    for path, definition in importable_names(tree, modules).items():
+        module_name = path.rpartition(".")[0]
+        module = tree.module(module_name)
+        own = definition.module == module_name
+        taken_in = module is not None and module.is_package and is_private(definition.home)
+        if definition.home not in objects and definition.kind != "value" and (own or taken_in):
+            found[path] = definition
+    return found
+
+
+def importable_names(tree: SourceTree, modules: list[ModuleSource]) -> dict[str, Definition]:
+    """Return the definition of every public-looking name that an import from one of the modules finds, listed or not."""
+    found: dict[str, Definition] = {}
+    for module in modules:
+        for name in visible_names(tree, module):
+            definition = None if name.startswith("_") else define(tree, module.name, name)
+            if definition is not None and definition.kind not in ("module", "external"):
+                found[f"{module.name}.{name}"] = definition
+    return found
 
 
 def visible_names(tree: SourceTree, module: ModuleSource) -> dict[str, When]:
