@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
@@ -58,12 +58,13 @@ def request(port: int, method: str, path: str, body: bytes | None = None, **head
     return status, content
 
 
-def connect(port: int, era: str, token: str | None = None) -> Client:
+@contextlib.asynccontextmanager
+async def connect(port: int, era: str, token: str | None = None) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    transport = streamable_http_client(
-        f"http://127.0.0.1:{port}/mcp", http_client=httpx2.AsyncClient(headers=headers, timeout=300)
-    )
-    return Client(transport, mode=era, read_timeout_seconds=300)
+    async with httpx2.AsyncClient(headers=headers, timeout=300) as http_client:
+        transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http_client)
+        async with Client(transport, mode=era, read_timeout_seconds=300) as client:
+            yield client
 
 
 @pytest.mark.anyio

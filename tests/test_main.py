@@ -37,7 +37,7 @@ def test_json_is_exactly_the_structured_result(capsys):
     [
         (("lookup-api", "fully_sharded_model"), 2, "No API named 'fully_sharded_model' in torch"),
         (("generate-training-code", "fsdp3", "--no-verify"), 2, "strategy: got 'fsdp3', expected one of"),
-        (("recommend-backend", "--nodes", "0"), 2, "nodes: got 0, expected a whole number at least 1"),
+        (("recommend-backend", "--nodes", "0"), 2, "nodes: got 0, expected at least 1"),
         (("run-on-gloo", "/does/not/exist.py"), 2, "cannot be read"),
         (("run-on-gloo",), 2, "exactly one of code (the text) and path"),
         (("run-on-gloo", "-", "--file", "a.py"), 2, "expected NAME=PATH"),
@@ -112,7 +112,8 @@ def test_the_cache_command_prints_the_folder_in_use(capsys, monkeypatch, tmp_pat
 
 
 def test_a_one_shot_command_does_not_import_the_protocol():
-    code = "import sys\nfrom fsdp_mcp.__main__ import main\nmain(['lookup-api', 'fully_shard'])\nprint('mcp' in sys.modules)"
+    call = "from fsdp_mcp.__main__ import main\nmain(['lookup-api', 'fully_shard'])"
+    code = f"import sys\n{call}\nprint('mcp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.splitlines()[-1] == "False"
 
