@@ -113,7 +113,7 @@ def read_search(folder: Path) -> SearchIndex | None:
     return SearchIndex(
         rows=rows,
         postings=postings,
-        glossary=meta.glossary,
+        synonyms=meta.glossary,
         families=meta.families,
         torch_version=meta.torch_version,
         missing=meta.missing,

@@ -10,8 +10,10 @@ from typing import NamedTuple
 from fsdp_mcp.tokens import estimate_tokens, fit
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(\"'])|(?<=[。！？])")
+_FENCED = re.compile(r"^```[^\n`]*\n(.*?)\n?^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s")
 _SOURCES = re.compile(r"\n*^Sources: .*(?:\n.+)*\Z", re.MULTILINE)
+_TOLD_AGAIN = 0.4  # what a term is worth that a chosen piece has told already
 _GAP = " … "
 _GAP_LINE = "\n…\n"
 
@@ -21,6 +23,7 @@ class _Unit(NamedTuple):
 
     text: str
     paragraph: int
+    is_code: bool = False
 
 
 def excerpt(text: str, *, terms: Mapping[str, float], max_tokens: int) -> str:
@@ -33,10 +36,10 @@ def excerpt(text: str, *, terms: Mapping[str, float], max_tokens: int) -> str:
     if estimate_tokens(body) <= max_tokens:
         return body
     units = _units(body)
-    values = [_value(unit.text, terms) for unit in units]
-    chosen = _choose(units, values, max_tokens=max_tokens)
+    held = [_held(unit.text, terms) for unit in units]
+    chosen = _choose(units, held, terms, max_tokens=max_tokens)
     if not chosen:
-        best = max(range(len(units)), key=values.__getitem__)
+        best = max(range(len(units)), key=lambda number: sum(terms[term] for term in held[number]))
         return _cut(units[best].text, terms=terms, max_tokens=max_tokens)
     return _join(units, sorted(chosen))
 
@@ -46,14 +49,26 @@ def _without_heading(text: str) -> str:
 
 
 def _units(body: str) -> list[_Unit]:
-    """Split into sentences, list items, table rows and lines of code."""
+    """Split into sentences, list items, table rows and lines of code; a block of one line of code becomes a piece."""
     found: list[_Unit] = []
-    for number, paragraph in enumerate(re.split(r"\n\s*\n", body)):
-        lines = paragraph.split("\n")
-        prose = not paragraph.startswith(("|", "```", "    ", ">>>")) and not any("```" in line for line in lines)
-        pieces = _prose_pieces(lines) if prose else lines
-        found.extend(_Unit(piece, number) for piece in pieces if piece.strip())
+    number = 0
+    for position, block in enumerate(_FENCED.split(body)):
+        lines = block.split("\n")
+        if position % 2 and len(lines) == 1:
+            found.append(_Unit(f"`{block}`", number))
+        elif position % 2:
+            found.extend(_Unit(line, number, is_code=True) for line in lines if line.strip())
+        else:
+            for paragraph in re.split(r"\n\s*\n", block):
+                number += 1
+                found.extend(_Unit(piece, number) for piece in _paragraph_pieces(paragraph) if piece.strip())
+        number += 1
     return found
+
+
+def _paragraph_pieces(paragraph: str) -> list[str]:
+    lines = paragraph.split("\n")
+    return lines if paragraph.startswith(("|", "    ", ">>>")) else _prose_pieces(lines)
 
 
 def _prose_pieces(lines: list[str]) -> list[str]:
@@ -61,51 +76,66 @@ def _prose_pieces(lines: list[str]) -> list[str]:
     blocks: list[str] = []
     for line in lines:
         if blocks and not _LIST_ITEM.match(line) and not line.startswith(("|", "**")):
-            blocks[-1] = f"{blocks[-1]} {line.strip()}"
+            blocks[-1] = f"{blocks[-1]} {line.strip().removeprefix('> ')}"
         else:
             blocks.append(line)
     return [piece for block in blocks for piece in ([block] if _LIST_ITEM.match(block) else _SENTENCE_END.split(block))]
 
 
-def _value(text: str, terms: Mapping[str, float]) -> float:
-    """Return how much of the question is in `text`: the rarity of each term whose letters occur in it."""
+def _held(text: str, terms: Mapping[str, float]) -> frozenset[str]:
+    """Return the terms whose letters occur in `text`."""
     folded = text.casefold()
-    return sum(rarity for term, rarity in terms.items() if term in folded)
+    return frozenset(term for term in terms if term in folded)
 
 
-def _choose(units: list[_Unit], values: list[float], *, max_tokens: int) -> set[int]:
-    """Take the best units while there is room, each with its neighbours' value as a tie-break; then fill up."""
-    costs = [estimate_tokens(unit.text) + 2 for unit in units]
-    near = [value + 0.2 * max(values[max(i - 1, 0) : i + 2], default=0.0) for i, value in enumerate(values)]
-    order = sorted(range(len(units)), key=lambda i: (-near[i], i))
+def _choose(units: list[_Unit], held: list[frozenset[str]], terms: Mapping[str, float], *, max_tokens: int) -> set[int]:
+    """Take piece by piece the one that adds most to the question's terms told so far, while there is room."""
+    costs = [estimate_tokens(unit.text) + (5 if unit.is_code else 2) for unit in units]
+    worth = dict(terms)
     chosen: set[int] = set()
     room = max_tokens
-    for number in order:
-        if values[number] > 0 and costs[number] <= room:
-            chosen.add(number)
-            room -= costs[number]
+    open_numbers = [number for number in range(len(units)) if held[number] and costs[number] <= room]
+    while open_numbers:
+        best = max(open_numbers, key=lambda number: sum(worth[term] for term in held[number]))
+        chosen.add(best)
+        room -= costs[best]
+        worth.update({term: worth[term] * _TOLD_AGAIN for term in held[best]})
+        open_numbers = [number for number in open_numbers if number != best and costs[number] <= room]
     for number in range(len(units)):  # The opening of a section says what it is about.
-        if number not in chosen and costs[number] <= room:
-            chosen.add(number)
-            room -= costs[number]
-        elif number not in chosen:
+        if number not in chosen and costs[number] > room:
             break
+        room -= 0 if number in chosen else costs[number]
+        chosen.add(number)
     return chosen
 
 
 def _join(units: list[_Unit], numbers: list[int]) -> str:
-    parts = [units[numbers[0]].text if numbers[0] == 0 else f"… {units[numbers[0]].text.lstrip()}"]
+    """Put the chosen pieces together; lines of code that follow each other share a code block."""
+    parts = ["… " if numbers[0] > 0 else "", _opened(units[numbers[0]])]
     for before, number in pairwise(numbers):
-        same = units[before].paragraph == units[number].paragraph
-        by_line = "\n" in units[number].text or units[number].text.startswith(("|", " ", "-", "*", "`", ">"))
-        if number == before + 1:
-            parts.append(("\n" if by_line else " ") if same else "\n\n")
-        else:
-            parts.append(_GAP if same and not by_line else _GAP_LINE)
+        parts.append(_between(units[before], units[number], gap=number > before + 1))
         parts.append(units[number].text)
+    if units[numbers[-1]].is_code:
+        parts.append("\n```")
     if numbers[-1] < len(units) - 1:
-        parts.append(" …")
+        parts.append(_GAP_LINE.rstrip() if units[numbers[-1]].is_code else " …")
     return "".join(parts)
+
+
+def _opened(unit: _Unit) -> str:
+    return f"```\n{unit.text}" if unit.is_code else unit.text
+
+
+def _between(before: _Unit, after: _Unit, *, gap: bool) -> str:
+    if before.is_code or after.is_code:
+        if before.is_code and after.is_code and before.paragraph == after.paragraph:
+            return "\n...\n" if gap else "\n"
+        return ("\n```" if before.is_code else "") + (_GAP_LINE if gap else "\n") + ("```\n" if after.is_code else "")
+    same = before.paragraph == after.paragraph
+    by_line = "\n" in after.text or after.text.startswith(("|", " ", "-", "*", "`", ">"))
+    if gap:
+        return _GAP if same and not by_line else _GAP_LINE
+    return ("\n" if by_line else " ") if same else "\n\n"
 
 
 def _cut(text: str, *, terms: Mapping[str, float], max_tokens: int) -> str:

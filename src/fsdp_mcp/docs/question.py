@@ -16,6 +16,9 @@ _PATH_OR_ADDRESS = re.compile(r"https?://\S+|(?:[A-Za-z]:)?(?:[/\\][\w.\-]+){2,}
 _CODE = re.compile(r"[`'\"]([A-Za-z_][\w.]{2,})(?:\(\))?[`'\"]|\b([A-Za-z_][\w.]*\w)\(")
 
 
+_ADDED_WEIGHT = 0.5  # a word of the glossary beside one of the question
+
+
 class Synonym(Value):
     """A row of the glossary: what people say, and the words that the documentation has for it."""
 
@@ -50,39 +53,47 @@ class Question:
     identifiers: tuple[str, ...]
 
 
-def read_question(query: str, *, glossary: Sequence[Synonym]) -> Question:
+class Glossary:
+    """The rows of the glossary, arranged so that a question looks at few of them."""
+
+    def __init__(self, rows: Sequence[Synonym]) -> None:
+        self._wide: list[tuple[str, tuple[str, ...]]] = []
+        self._by_term: dict[str, list[tuple[frozenset[str], tuple[str, ...]]]] = {}
+        for row in rows:
+            mean = tuple(dict.fromkeys(term for words in row.mean for term in terms_of(words)))
+            for phrase in row.say:
+                self._add(phrase, mean)
+
+    def _add(self, phrase: str, mean: tuple[str, ...]) -> None:
+        """Chinese is found as it stands, other phrases by all of their terms, filed under the longest."""
+        terms = terms_of(phrase)
+        if not phrase.isascii():
+            self._wide.append((phrase.casefold(), mean))
+        elif terms:
+            self._by_term.setdefault(max(terms, key=len), []).append((frozenset(terms), mean))
+
+    def added(self, folded: str, terms: Iterable[str]) -> set[str]:
+        """Return the terms that the glossary has for a question, given folded and as terms."""
+        have = set(terms)
+        found = {term for phrase, mean in self._wide if phrase in folded for term in mean}
+        for term in have:
+            for phrase_terms, mean in self._by_term.get(term, ()):
+                if phrase_terms <= have:
+                    found.update(mean)
+        return found
+
+
+def read_question(query: str, *, glossary: Glossary) -> Question:
     """Return the terms and identifiers of `query`, widened by the glossary."""
     text = query if len(query) <= MAX_CHARACTERS else f"{query[:_HEAD]}\n{query[_HEAD - MAX_CHARACTERS :]}"
     bare = _PATH_OR_ADDRESS.sub(" ", text)
-    own = dict.fromkeys(terms_of(bare), 1.0)
+    terms = dict.fromkeys(terms_of(bare), 1.0)
+    for term in sorted(glossary.added(bare.casefold(), terms)):
+        terms.setdefault(term, _ADDED_WEIGHT)
     identifiers = tuple(dict.fromkeys([word for word in words_of(bare) if is_identifier(word)] + _code(bare)))
-    terms = dict(own)
-    for term, weight in _added(bare.casefold(), own.keys(), glossary):
-        terms[term] = max(terms.get(term, 0.0), weight)
     return Question(text=text, terms=terms, identifiers=identifiers)
 
 
 def _code(text: str) -> list[str]:
     """Return what is called or quoted as code, such as `load` in `dcp.load(...)`."""
     return [quoted or called for quoted, called in _CODE.findall(text)]
-
-
-def _added(folded: str, own: Iterable[str], glossary: Sequence[Synonym]) -> list[tuple[str, float]]:
-    """Return the terms that the glossary adds, with their weights."""
-    have = set(own)
-    found: list[tuple[str, float]] = []
-    for row in glossary:
-        if any(_says(phrase, folded, have) for phrase in row.say):
-            found.extend((term, _ADDED_WEIGHT) for words in row.mean for term in terms_of(words))
-    return found
-
-
-_ADDED_WEIGHT = 0.5
-
-
-def _says(phrase: str, folded: str, have: set[str]) -> bool:
-    """Return whether the question uses `phrase`: as it stands when Chinese, else all of its stems."""
-    if not phrase.isascii():
-        return phrase.casefold() in folded
-    terms = terms_of(phrase)
-    return bool(terms) and have.issuperset(terms)

@@ -10,15 +10,15 @@ from fsdp_mcp.docs.excerpt import excerpt
 from fsdp_mcp.docs.question import Question, read_question
 from fsdp_mcp.docs.search_index import Hit, Ranking, SearchIndex
 from fsdp_mcp.errors import BadArgument
-from fsdp_mcp.models import Kind, Result, Value
+from fsdp_mcp.models import IndexEntry, Kind, Result, Value
 from fsdp_mcp.tokens import estimate_tokens
 
 _WEAK = 0.3  # share of the question's weight that the best hit covers
 _RELEVANT = 0.5  # share of the best hit's score
 _FRAME_TOKENS = 60  # first and last line of the rendering
 _SMALLEST_EXCERPT = 24
-_FIRST_HIT = 360
-_OTHER_HITS = 150
+_FIRST_HIT = 380
+_OTHER_HITS = 170
 
 
 class SearchHit(Value):
@@ -59,8 +59,9 @@ class SearchResult(Result):
 
 
 def _render_hit(number: int, hit: SearchHit) -> str:
-    address = f"{hit.uri} · {hit.url}" if hit.url else hit.uri
-    return f"{number}. **{hit.title}** ({address})\n{hit.text}"
+    """Return the title, the URI unless the title says it (read_doc takes an API's name), the address, the excerpt."""
+    uri = "" if hit.uri == f"fsdp://api/{hit.title}" else hit.uri
+    return f"{number}. {' · '.join(filter(None, [f'**{hit.title}**', uri, hit.url]))}\n{hit.text}"
 
 
 def search_docs(
@@ -102,7 +103,7 @@ def _suggestion(ranking: Ranking, *, index: SearchIndex, kind: Kind | None) -> s
         where = f" of kind {kind}" if kind else ""
         return f"Nothing{where} matches. Try other words, an API name, or lookup_api. {index.missing}".strip()
     if ranking.coverage < _WEAK:
-        nearest = ranking.hits[0].entry.title
+        nearest = index.rows[ranking.hits[0].number].title
         return f"Little matches; the nearest is {nearest}. Ask in other words or by API name. {index.missing}".strip()
     return index.missing or None
 
@@ -113,20 +114,20 @@ def _fit(hits: list[Hit], *, question: Question, index: SearchIndex, max_tokens:
     room = max_tokens - _FRAME_TOKENS - estimate_tokens(index.missing)
     found: list[SearchHit] = []
     for number, hit in enumerate(hits):
-        empty = _shown(hit, text="")
+        entry = index.entry(hit.number)
+        empty = _shown(entry, score=hit.score, text="")
         overhead = estimate_tokens(_render_hit(number + 1, empty)) + 2
         share = min(room // 2, _FIRST_HIT) if number == 0 else min(room // (len(hits) - number), _OTHER_HITS)
         space = min(max(share, _SMALLEST_EXCERPT + overhead), room) - overhead
         if space < _SMALLEST_EXCERPT:
             break
-        shown = _shown(hit, text=excerpt(hit.entry.text, terms=rarity, max_tokens=space))
+        shown = _shown(entry, score=hit.score, text=excerpt(entry.text, terms=rarity, max_tokens=space))
         room -= estimate_tokens(_render_hit(number + 1, shown)) + 2
         found.append(shown)
     return tuple(found)
 
 
-def _shown(hit: Hit, *, text: str) -> SearchHit:
-    entry = hit.entry
+def _shown(entry: IndexEntry, *, score: float, text: str) -> SearchHit:
     return SearchHit(
         uri=entry.uri,
         title=entry.title,
@@ -134,6 +135,6 @@ def _shown(hit: Hit, *, text: str) -> SearchHit:
         symbol=entry.symbol or None,
         page=entry.page or None,
         url=entry.url or None,
-        score=round(hit.score, 3),
+        score=round(score, 3),
         text=text,
     )

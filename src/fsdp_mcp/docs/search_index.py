@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
+from itertools import compress
 from typing import NamedTuple
 
 from fsdp_mcp.docs.postings import Postings
-from fsdp_mcp.docs.question import Family, Question, Synonym
+from fsdp_mcp.docs.question import MAX_TERMS, Family, Glossary, Question, Synonym
 from fsdp_mcp.docs.spelling import Spelling
 from fsdp_mcp.docs.tokenise import stem, terms_of
 from fsdp_mcp.models import IndexEntry, Kind
@@ -29,7 +30,8 @@ class Row(NamedTuple):
     torch_version: str
 
 
-_CANDIDATES = 120
+_CANDIDATES = 60
+_LEAST_SHARE = 0.2  # of the best score, that an entry is looked at closely
 _PER_SYMBOL = 2
 _EXACT = 3.0
 _MENTIONED = 1.35
@@ -40,9 +42,9 @@ _COVERAGE_SHARE = 0.7
 
 
 class Hit(NamedTuple):
-    """An entry that was found, and how well it matches."""
+    """The number of an entry that was found, and how well it matches."""
 
-    entry: IndexEntry
+    number: int
     score: float
 
 
@@ -68,7 +70,7 @@ class SearchIndex:
     Args:
         rows: the entries, guides page by page in their order.
         postings: their BM25 weights, by number of the row.
-        glossary: words that widen a question.
+        synonyms: words that widen a question.
         families: generations of one thing (FSDP1, FSDP2) and the words that ask for each.
         torch_version: version that the API entries are from; None when there is no torch.
         missing: what the index lacks and why, for the reader; empty when complete.
@@ -76,7 +78,7 @@ class SearchIndex:
 
     rows: Sequence[Row]
     postings: Postings
-    glossary: Sequence[Synonym] = ()
+    synonyms: Sequence[Synonym] = ()
     families: Sequence[Family] = ()
     torch_version: str | None = None
     missing: str = ""
@@ -92,6 +94,11 @@ class SearchIndex:
     def scores(self, terms: dict[str, float]) -> list[float]:
         """Return the BM25 score of every entry for `terms`, each with its multiplicity."""
         return self.postings.scores(terms, size=len(self.rows))
+
+    @cached_property
+    def glossary(self) -> Glossary:
+        """What widens a question."""
+        return Glossary(self.synonyms)
 
     # --- by URI and by name -------------------------------------------------------------------------------------
 
@@ -122,15 +129,26 @@ class SearchIndex:
 
     def named(self, name: str) -> list[int]:
         """Return the entries that `name` means: a full path, an alias, a last component or `Class.member`."""
-        folded = name.strip("`'\" ").removesuffix("()").casefold()
+        folded = _folded_name(name)
         if folded in self.by_name:
             return self.by_name[folded]
-        leaf = folded.rpartition(".")[2]
         return [
             number
-            for number in (self.by_name.get(leaf, ()) if leaf != folded else ())
+            for number in self.by_name.get(folded.rpartition(".")[2], ())
             if any(full.endswith(f".{folded}") for full in _names_of(self.rows[number]))
         ]
+
+    def nearly_named(self, name: str) -> list[int]:
+        """Return what `named` finds, else the entries of the same last component that share most of a wrong path."""
+        if found := self.named(name):
+            return found
+        *path, leaf = _folded_name(name).split(".")
+        candidates = self.by_name.get(leaf.lstrip("_"), ()) if path else ()
+        shared = {
+            number: len(set(path).intersection(self.rows[number].symbol.casefold().split("."))) for number in candidates
+        }
+        most = max(shared.values(), default=0)
+        return [number for number in candidates if shared[number] == most]
 
     def section(self, uri: str) -> IndexEntry | None:
         """Return the entry with exactly this URI, or None."""
@@ -151,26 +169,29 @@ class SearchIndex:
     # --- ranking ------------------------------------------------------------------------------------------------
 
     def rank(self, question: Question, *, kind: Kind | None = None) -> Ranking:
-        """Return up to a hundred entries for `question`, best first, at most two of each symbol."""
-        terms = self._rarest_terms(self._with_corrections(question))
+        """Return the entries for `question`, best first, at most two of each symbol."""
+        terms = self._telling_terms(self._with_corrections(question))
         scores = self.scores(terms)
-        best = nlargest(_CANDIDATES, range(len(scores)), key=scores.__getitem__)
-        exact = self.named(question.text.strip())[:_CANDIDATES]
-        pool = dict.fromkeys([*exact, *(number for number in best if scores[number] > 0)])
-        if kind is not None:
-            pool = {number: None for number in pool if self.rows[number].kind == kind}
+        exact = set(self.nearly_named(question.text)[:_CANDIDATES])
+        pool = self._pool(scores, exact, kind)
         coverage = self._coverage(terms, pool)
-        factors = self._factors(question, pool, set(exact))
-        scored = {
-            number: (scores[number] or 1.0)
-            * factors[number]
-            * (1 - _COVERAGE_SHARE + _COVERAGE_SHARE * coverage[number])
-            for number in pool
-        }
+        factors = self._factors(question, pool, exact)
+        whole = {number: 1 - _COVERAGE_SHARE + _COVERAGE_SHARE * coverage[number] for number in pool}
+        scored = {number: (scores[number] or 1.0) * factors[number] * whole[number] for number in pool}
         order = sorted(pool, key=lambda number: (-scored[number], number))
-        hits = [Hit(self.entry(number), scored[number]) for number in self._distinct(order)]
-        top = order[0] if order else None
-        return Ranking(hits, 0.0 if top is None else 1.0 if top in exact else coverage[top])
+        hits = [Hit(number, scored[number]) for number in self._distinct(order)]
+        covered = 0.0 if not order else 1.0 if order[0] in exact else coverage[order[0]]
+        return Ranking(hits, covered)
+
+    def _pool(self, scores: list[float], exact: set[int], kind: Kind | None) -> list[int]:
+        """Return the entries that are looked at closely: the exact ones and those that score best."""
+        floor = max(scores, default=0.0) * _LEAST_SHARE
+        near = list(compress(range(len(scores)), map((0.0 if kind else floor).__lt__, scores)))
+        if kind is not None:
+            near = [number for number in near if self.rows[number].kind == kind]
+            exact = {number for number in exact if self.rows[number].kind == kind}
+        best = nlargest(_CANDIDATES, near, key=scores.__getitem__)
+        return [*best, *exact.difference(best)]
 
     def _with_corrections(self, question: Question) -> dict[str, float]:
         """Add the terms of the closest name for each identifier that no entry has."""
@@ -184,11 +205,18 @@ class SearchIndex:
                     terms.setdefault(term, 0.8)
         return terms
 
-    def _rarest_terms(self, terms: dict[str, float], *, limit: int = 64) -> dict[str, float]:
-        if len(terms) <= limit:
-            return terms
-        kept = sorted(terms, key=lambda term: -self.postings.rarity(term) * bool(self.postings.span(term)[1]))[:limit]
-        return {term: terms[term] for term in kept}
+    def _telling_terms(self, terms: dict[str, float]) -> dict[str, float]:
+        """Drop the terms that most entries hold, and all but the rarest of a long question.
+
+        BM25Okapi gives a term of more than half the entries more weight than one of just under half.
+        """
+        half = len(self.rows) / 2
+        counts = {term: end - start for term, (start, end) in ((term, self.postings.span(term)) for term in terms)}
+        telling = {term: times for term, times in terms.items() if counts[term] <= half} or terms
+        if len(telling) <= MAX_TERMS:
+            return telling
+        kept = sorted(telling, key=lambda term: (not counts[term], counts[term]))[:MAX_TERMS]
+        return {term: telling[term] for term in kept}
 
     def _coverage(self, terms: dict[str, float], pool: Iterable[int]) -> dict[int, float]:
         """Return for each candidate the share of the question's weight, by rarity, whose terms it holds."""
@@ -204,30 +232,29 @@ class SearchIndex:
     def _factors(self, question: Question, pool: Iterable[int], exact: set[int]) -> dict[int, float]:
         """Return what each candidate's score is multiplied with for names that the question mentions."""
         found = dict.fromkeys(pool, 1.0)
-        mentioned = {number for word in question.identifiers for number in self.named(word)}
+        mentioned = {number for word in question.identifiers for number in self.nearly_named(word)}
         other = self._unasked_families(question)
         for number in found:
             if number in exact:
                 found[number] *= _EXACT
             elif number in mentioned:
                 found[number] *= _MENTIONED
-            if any(self._belongs(number, family) for family in other):
+            if self._families[number] in other:
                 found[number] *= _OTHER_GENERATION
             found[number] *= _standing(self.rows[number])
         return found
 
-    def _unasked_families(self, question: Question) -> list[Family]:
+    def _unasked_families(self, question: Question) -> set[str]:
         """Return the generations that the question does not ask for: without a hint all but the preferred ones."""
         folded = question.text.casefold()
-        asked = [family for family in self.families if any(hint.casefold() in folded for hint in family.hints)]
-        if asked:
-            return [family for family in self.families if family not in asked]
-        return [family for family in self.families if not family.preferred]
+        asked = {family.name for family in self.families if any(hint.casefold() in folded for hint in family.hints)}
+        wanted = asked or {family.name for family in self.families if family.preferred}
+        return {family.name for family in self.families} - wanted
 
-    def _belongs(self, number: int, family: Family) -> bool:
-        row = self.rows[number]
-        below = tuple(f"{name}." for name in family.symbols)
-        return row.page in family.guides or row.symbol in family.symbols or row.symbol.startswith(below)
+    @cached_property
+    def _families(self) -> list[str]:
+        """The name of the generation that each entry belongs to, or an empty string."""
+        return [next((family.name for family in self.families if _belongs(row, family)), "") for row in self.rows]
 
     def _distinct(self, order: Iterable[int]) -> list[int]:
         """Drop entries with the text of a better one, and more than two of one symbol."""
@@ -243,6 +270,15 @@ class SearchIndex:
             count[row.symbol] = count.get(row.symbol, 0) + 1
             kept.append(number)
         return kept
+
+
+def _folded_name(name: str) -> str:
+    return name.strip("`'\" \n").removesuffix("()").casefold()
+
+
+def _belongs(row: Row, family: Family) -> bool:
+    below = tuple(f"{name}." for name in family.symbols)
+    return row.page in family.guides or row.symbol in family.symbols or row.symbol.startswith(below)
 
 
 def _standing(row: Row) -> float:
