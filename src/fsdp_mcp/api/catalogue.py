@@ -101,7 +101,7 @@ class Catalogue:
         A name is a qualified name, another public path, or the end of one (`fully_shard`, `DTensor.full_tensor`),
         with the usual abbreviations (`dist.`, `FSDP`). Members that a class inherits are found under the class.
         """
-        for spelling in (name, _expanded(name)):
+        for spelling in (name, expanded(name)):
             exact = self.resolve(spelling)
             if exact is not None:
                 return (self.get(exact),)
@@ -109,9 +109,11 @@ class Catalogue:
         return tuple(self.get(qualified) for qualified in sorted(found, key=publicity))
 
     def closest(self, name: str, *, count: int = 3) -> list[str]:
-        """Return the qualified names whose end resembles `name`, the nearest first."""
-        last = name.rpartition(".")[2]
-        nearest = closest(last, self._paths_by_last(), count=count)
+        """Return the qualified names whose end resembles `name`, the nearest first; attributes are not offered."""
+        lasts = {
+            path.rpartition(".")[2] for path, record in self._records.items() if '"kind":"attribute"' not in record
+        }
+        nearest = closest(name.rpartition(".")[2], lasts, count=count)
         return [self._most_public(self._ending_in(found)) for found in nearest]
 
     def _most_public(self, names: set[str]) -> str:
@@ -120,10 +122,10 @@ class Catalogue:
     def _spelled_like(self, name: str) -> set[str]:
         """Return the names that differ from `name` in capitals and underscores only."""
         last = name.rpartition(".")[2]
-        wanted = _folded(name)
-        candidates = [known for known in self._paths_by_last() if _folded(known) == _folded(last)]
+        wanted = folded(name)
+        candidates = [known for known in self._paths_by_last() if folded(known) == folded(last)]
         paths = {path for known in candidates for path in self._paths_by_last()[known]}
-        return {self._aliases.get(path, path) for path in paths if _folded(path).endswith(wanted)}
+        return {self._aliases.get(path, path) for path in paths if folded(path).endswith(wanted)}
 
     def resolve(self, path: str) -> str | None:
         """Return the qualified name of an exact path: canonical, alias, or a member below one, inherited ones too."""
@@ -173,11 +175,12 @@ def publicity(qualified_name: str) -> tuple[bool, int, int, str]:
     return "._" in qualified_name, qualified_name.count("."), len(qualified_name), qualified_name
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return `name` without capitals and underscores, for comparing spellings."""
     return name.casefold().replace("_", "")
 
 
-def _expanded(name: str) -> str:
+def expanded(name: str) -> str:
     """Return `name` with its first part written out: `dist.barrier` is `torch.distributed.barrier`."""
     first, dot, rest = name.partition(".")
     means = {row.short: row.means for row in load_facts("api_names", ShortName)}

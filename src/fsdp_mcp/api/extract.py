@@ -191,7 +191,7 @@ def unlisted_names(
 
 
 def importable_names(tree: SourceTree, modules: list[ModuleSource]) -> dict[str, Definition]:
-    """Return the definition of every public-looking name that an import from one of the modules finds, listed or not."""
+    """Return the definition of every public-looking name that an import from the modules finds, listed or not."""
     found: dict[str, Definition] = {}
     for module in modules:
         for name in visible_names(tree, module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from fsdp_mcp.models import ApiParameter
 
 HISTORY_FILE = "api_history.jsonl"
 _PARAMETER = "#param-"
+_FUNCTION = ast.FunctionDef
 
 
 class Record:
@@ -78,6 +80,7 @@ class Record:
         return found
 
 
+@lru_cache(maxsize=512)
 def parse_signature(signature: str) -> tuple[ApiParameter, ...]:
     """Return the parameters of a signature text; of several overloads those of the widest."""
     found: tuple[ApiParameter, ...] = ()
@@ -89,6 +92,16 @@ def parse_signature(signature: str) -> tuple[ApiParameter, ...]:
         assert isinstance(node, ast.FunctionDef)
         found = max(found, parameters_of(node, is_method=False), key=len)
     return found
+
+
+@lru_cache(maxsize=512)
+def positional(signature: str) -> tuple[str, ...]:
+    """Return the names of the parameters that can be given by position."""
+    try:
+        node = ast.parse(f"def {signature}: ...").body[0]
+    except SyntaxError:
+        return ()
+    return tuple(item.arg for item in (*node.args.posonlyargs, *node.args.args)) if isinstance(node, _FUNCTION) else ()
 
 
 def _option(text: str) -> ApiParameter:
@@ -107,9 +120,10 @@ class History:
         lines = iter(lines)
         self.checked: dict[str, str] = json.loads(next(lines))["releases"]
         """Release to the patch release that was read for it."""
-        self.releases = tuple(self.checked)
+        self.releases: tuple[str, ...] = tuple(self.checked)
         self._lines = dict(_keyed(lines))
         self._records: dict[str, Record | None] = {}
+        self._aliases: dict[str, list[list[Any]]] = {}
 
     @property
     def newest(self) -> int:
@@ -128,6 +142,13 @@ class History:
                 f"torch_version: got {version!r}, expected a release from {self.releases[0]} to {self.releases[-1]}."
             )
         return self.releases.index(short)
+
+    def nearest(self, version: str | None) -> int:
+        """Return the index of the release of `version`, of the newest one for None or a later version."""
+        if version is None:
+            return self.newest
+        wanted = _numbers(version)
+        return max((at for at, release in enumerate(self.releases) if _numbers(release) <= wanted), default=0)
 
     def record(self, name: str) -> Record | None:
         """Return the record of exactly that qualified name."""
@@ -158,8 +179,9 @@ class History:
     def _alias_pairs(self, path: str) -> list[list[Any]]:
         if path not in self._lines:
             return []
-        pairs: list[list[Any]] = json.loads(self._lines[path]).get("leads_to", [])
-        return pairs
+        if path not in self._aliases:
+            self._aliases[path] = json.loads(self._lines[path]).get("leads_to", [])
+        return self._aliases[path]
 
     def _member(self, owner: str, member: str, at: int) -> str | None:
         record = self.record(f"{owner}.{member}")
@@ -176,13 +198,18 @@ class History:
         """Whether a release has a path, or a parameter given as `path#param-name`."""
         path, _, parameter = path.partition(_PARAMETER)
         name = self.resolve(path, at)
+        if name is None or not parameter:
+            return name is not None
+        return any(item.name.lstrip("*") == parameter for item in self.parameters(name, at))
+
+    def parameters(self, path: str, at: int) -> tuple[ApiParameter, ...]:
+        """Return the parameters of a path in a release; none when it does not exist or takes none."""
+        name = self.resolve(path, at)
         record = self.record(name) if name is not None else None
-        if record is None or not parameter:
-            return record is not None
-        return any(item.name.lstrip("*") == parameter for item in record.parameters(at))
+        return record.parameters(at) if record is not None else ()
 
     def first(self, path: str) -> int | None:
-        """Return the release from which on a path exists without a gap up to the last one that has it, None for never."""
+        """Return the release from which on a path exists up to the last that has it, without a gap; None for never."""
         present = [at for at in range(len(self.releases)) if self.exists(path, at)]
         if not present:
             return None
@@ -200,6 +227,15 @@ class History:
         """Every path that any release has, members without the inherited ones."""
         return tuple(self._lines)
 
+    @cached_property
+    def members(self) -> dict[str, list[str]]:
+        """The members that any release has, by the qualified name of their class or module."""
+        found: dict[str, list[str]] = {}
+        for path in self._lines:
+            owner, _, member = path.rpartition(".")
+            found.setdefault(owner, []).append(member)
+        return found
+
     def ending_in(self, name: str) -> list[str]:
         """Return the paths that end in `name`."""
         return [path for path in self._by_last.get(name.rpartition(".")[2], ()) if f".{path}".endswith(f".{name}")]
@@ -210,6 +246,11 @@ class History:
         for path in self._lines:
             found.setdefault(path.rpartition(".")[2], []).append(path)
         return found
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _keyed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -1,92 +1,23 @@
-"""Answers for one API name: signature, parameters, description, history, for the torch that is installed."""
+"""Answers for one API name, from the torch that is installed and from the history of all releases."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
 
-from fsdp_mcp.api.catalogue import Catalogue
-from fsdp_mcp.errors import UnknownName
-from fsdp_mcp.models import ApiParameter, ApiSymbol, Result, SymbolKind, Value
+from fsdp_mcp.api.answer import ApiAnswer, Detail
+from fsdp_mcp.api.catalogue import Catalogue, expanded, folded, publicity
+from fsdp_mcp.api.changes import Story, tell
+from fsdp_mcp.api.history import History, Record, load_history
+from fsdp_mcp.api.pages import locate
+from fsdp_mcp.errors import UnknownName, closest
+from fsdp_mcp.models import ApiParameter, ApiSymbol
 
-Detail = Literal["summary", "signature", "full"]
-Status = Literal["available", "deprecated", "removed", "moved", "not_yet"]
-_SUMMARY_CHARACTERS = 360
-_TABLE_CHARACTERS = 1100
-_MOST_OTHERS = 5
-
-
-class Change(Value):
-    """What one release changed."""
-
-    version: str = Field(description="Release, X.Y")
-    change: str
-
-
-class ApiAnswer(Result):
-    """What there is to know of one API."""
-
-    name: str
-    qualified_name: str
-    kind: SymbolKind
-    status: Status
-    signature: str | None
-    parameters: tuple[ApiParameter, ...]
-    returns: str | None
-    summary: str | None
-    text: str | None
-    since: str | None = Field(description="First release that has it; 2.0 means 2.0 or earlier")
-    since_exact: bool = Field(description="False when the release may be earlier, as read from stubs of C++ types")
-    until: str | None = Field(description="Last release that has it")
-    changes: tuple[Change, ...]
-    other_paths: tuple[str, ...]
-    replaced_by: str | None
-    page: str | None
-    url: str | None
-    source: str | None
-    torch_version: str | None
-    warnings: tuple[str, ...]
-    detail: Detail = Field(default="summary", exclude=True)
-
-    def render(self) -> str:
-        """Return signature, summary and parameters as `detail` asks, then status, history and where to read on."""
-        blocks = [self._head(), *self._described(), self._footer()]
-        return "\n\n".join(block for block in blocks if block)
-
-    def _head(self) -> str:
-        version = f", torch {self.torch_version}" if self.torch_version else ""
-        head = f"**{self.qualified_name}** ({self.kind}{version})"
-        code = f"```python\n{self.signature}\n```" if self.signature else ""
-        notes = [f"- {note}" for note in self.warnings]
-        return "\n".join(part for part in (head, *notes, code) if part)
-
-    def _described(self) -> list[str]:
-        if self.detail == "signature":
-            return []
-        if self.detail == "full":
-            return [self.text or "", *_full_table(self.parameters)]
-        return [_shortened(self.summary or "", _SUMMARY_CHARACTERS), *_short_table(self.parameters)]
-
-    def _footer(self) -> str:
-        lines = [self._history(), *(f"- {change.version}: {change.change}" for change in self._shown_changes())]
-        if self.replaced_by:
-            lines.append(f"Use instead: {self.replaced_by}")
-        if self.other_paths and self.detail != "signature":
-            lines.append(f"Also importable as: {', '.join(self.other_paths)}")
-        lines.append(" · ".join(part for part in (self.url, self.source) if part))
-        return "\n".join(line for line in lines if line)
-
-    def _history(self) -> str:
-        words = [f"Status: {self.status}."]
-        if self.since:
-            words.append(f"Since torch {self.since}{'' if self.since_exact else ' or earlier'}.")
-        if self.until:
-            words.append(f"Last in torch {self.until}.")
-        return " ".join(words)
-
-    def _shown_changes(self) -> tuple[Change, ...]:
-        return self.changes if self.detail == "full" else self.changes[-3:]
+_MOST_OTHERS = 4
+_MEMBERS = ("method", "property", "attribute")
 
 
 def lookup_api(
@@ -95,122 +26,246 @@ def lookup_api(
         Field(
             min_length=1,
             max_length=300,
-            description="Name, whole or its end: fully_shard, dist.all_reduce, DTensor.full_tensor",
+            description="Name or end of one: fully_shard, dist.all_reduce, DTensor.full_tensor",
         ),
     ],
     *,
     torch_version: Annotated[
-        str | None,
-        Field(max_length=20, description="X.Y to ask about another release; null is the installed one"),
+        str | None, Field(max_length=30, description="Another release, X.Y; null is the installed torch")
     ] = None,
     detail: Annotated[
         Detail, Field(description="summary: what a call needs; signature: no prose; full: the whole docstring")
     ] = "summary",
     catalogue: Catalogue,
 ) -> ApiAnswer:
-    """Look up one PyTorch distributed API as the installed torch defines it: signature, parameters, status, history.
+    """Look up one PyTorch distributed API: its signature in the installed torch, parameters, status, history.
 
-    Use it before writing code that calls torch.distributed, FSDP, DTensor, device mesh, distributed checkpoint,
-    DDP or activation checkpointing: names and defaults change between releases. Takes old and partial names and
-    says where they went. To find an API by what it does, use search_docs.
+    Use it before writing code with torch.distributed, FSDP, DTensor, device mesh, distributed checkpoint, DDP or
+    activation checkpointing: names and defaults change between releases. Old and partial names work; it says where
+    they went. To find an API by what it does, use search_docs.
     """
-    found = find(catalogue, name)
-    return _answer(found[0], others=found[1:], catalogue=catalogue, detail=detail)
+    history = load_history()
+    wanted = name.strip().strip("`").removesuffix("()").strip(".")
+    release = _release(history, catalogue, torch_version)
+    if release.is_installed:
+        found = catalogue.find(wanted)
+        if found:
+            return _from_catalogue(found, wanted, release, detail)
+    path = _recorded(history, wanted, release.at)
+    if path is None:
+        raise UnknownName(_unknown(name, catalogue, release))
+    return _from_history(path, release, detail)
 
 
-def find(catalogue: Catalogue, name: str) -> tuple[ApiSymbol, ...]:
-    """Return the symbols that `name` may mean, the most public first.
+@dataclass(frozen=True)
+class _Release:
+    """The torch that is asked about.
 
-    Raises:
-        UnknownName: there is none; the message lists the closest names.
+    Args:
+        history: of all releases.
+        at: its index there; the nearest for a torch that the history does not know.
+        version: how to name it.
+        is_installed: whether the catalogue speaks of it.
+        installed: the installed torch, if any.
     """
-    found = catalogue.find(name.strip().strip("`").removesuffix("()"))
-    if found:
-        return found
-    raise UnknownName(_unknown(catalogue, name))
+
+    history: History
+    at: int
+    version: str
+    is_installed: bool
+    installed: str | None
 
 
-def _unknown(catalogue: Catalogue, name: str) -> str:
-    where = f" in torch {catalogue.torch_version}" if catalogue.torch_version else ""
-    nearest = catalogue.closest(name)
+def _release(history: History, catalogue: Catalogue, torch_version: str | None) -> _Release:
+    installed = catalogue.torch_version
+    if torch_version is None or (installed and _short(torch_version) == _short(installed)):
+        at = history.nearest(installed)
+        return _Release(history, at, installed or history.releases[at], installed is not None, installed)
+    at = history.index(torch_version)
+    return _Release(history, at, history.releases[at], False, installed)
+
+
+def _short(version: str) -> str:
+    return ".".join(version.strip().lstrip("v").partition("+")[0].split(".")[:2])
+
+
+def _recorded(history: History, name: str, at: int) -> str | None:
+    """Return the path that `name` means best in the release `at`, or in any: exact, then an end, then a spelling."""
+    for spelling in (name, expanded(name)):
+        if any(history.exists(spelling, index) for index in range(history.newest + 1)):
+            return spelling
+    found = history.ending_in(expanded(name)) or history.ending_in(name) or _spelled_like(history, name)
+    paths = {history.resolve(path, at) or path for path in found}
+    return min(paths, key=lambda path: _preference(history, path, at), default=None)
+
+
+def _spelled_like(history: History, name: str) -> list[str]:
+    last = folded(name.rpartition(".")[2])
+    return [
+        path
+        for path in history.paths
+        if folded(path.rpartition(".")[2]) == last and folded(path).endswith(folded(name))
+    ]
+
+
+def _preference(history: History, path: str, at: int) -> tuple[bool, bool, int, tuple[bool, int, int, str]]:
+    """Prefer public paths, then those the release has, then those that lived longest, then the shortest."""
+    public = publicity(path)
+    return public[0], not history.exists(path, at), -(history.last(path) or 0), public
+
+
+def _unknown(name: str, catalogue: Catalogue, release: _Release) -> str:
+    nearest = catalogue.closest(name) or closest(name, release.history.paths)
+    head = f"No API named {name!r} in torch {release.version}"
     if not nearest:
-        return f"No API named {name!r}{where}. Search for it with search_docs."
-    return f"No API named {name!r}{where}. Closest: {', '.join(nearest)}. Call lookup_api with one of them."
+        return f"{head} or any other release. Search for what it does with search_docs."
+    return f"{head}. Closest: {', '.join(nearest)}. Call lookup_api with one of them."
 
 
-def _answer(symbol: ApiSymbol, *, others: tuple[ApiSymbol, ...], catalogue: Catalogue, detail: Detail) -> ApiAnswer:
-    warnings = []
-    if symbol.build_dependent:
-        warnings.append("Some builds or systems of torch lack this name.")
-    if symbol.deprecated:
-        warnings.append(f"Deprecated: {' '.join(symbol.deprecated.split())}")
-    if others:
-        warnings.append(_also(others))
+def _from_catalogue(found: Sequence[ApiSymbol], wanted: str, release: _Release, detail: Detail) -> ApiAnswer:
+    """Return the answer for the installed torch: its own signature and docstring, with the history beside them."""
+    symbol, others = found[0], found[1:]
+    path = symbol.qualified_name
+    story = tell(release.history, path, release.at)
+    if not release.history.exists(path, release.at):  # A torch newer than our table, or one that was changed.
+        story = Story(status="deprecated" if symbol.deprecated else "available", deprecated=symbol.deprecated)
     return ApiAnswer(
         name=symbol.name,
-        qualified_name=symbol.qualified_name,
+        qualified_name=path,
         kind=symbol.kind,
-        status="deprecated" if symbol.deprecated else "available",
+        status=story.status,
         signature=symbol.signature,
-        parameters=symbol.parameters,
+        parameters=_with_since(release.history, path, symbol.parameters, since=story.since),
         returns=symbol.returns,
         summary=symbol.summary,
         text=symbol.text,
-        since=None,
-        since_exact=False,
+        since=story.since,
+        since_exact=story.since_exact,
         until=None,
-        changes=(),
+        changes=story.changes,
         other_paths=symbol.other_paths,
-        replaced_by=None,
+        replaced_by=story.replaced_by,
         page=symbol.page or None,
         url=symbol.url or None,
         source=symbol.source,
-        torch_version=catalogue.torch_version,
-        warnings=tuple(warnings),
+        torch_version=release.version,
+        warnings=tuple(_notes(symbol, wanted, story, others)),
         detail=detail,
     )
 
 
-def _also(others: tuple[ApiSymbol, ...]) -> str:
-    names = [symbol.qualified_name for symbol in others[:_MOST_OTHERS]]
-    more = len(others) - len(names)
-    return f"Other APIs of that name: {', '.join(names)}{f' and {more} more' if more else ''}."
+def _notes(symbol: ApiSymbol, wanted: str, story: Story, others: Sequence[ApiSymbol]) -> list[str]:
+    notes = []
+    if story.deprecated:
+        notes.append(f"Deprecated: {' '.join(story.deprecated.split())}")
+    if symbol.build_dependent:
+        notes.append("Depends on the build: some builds or systems of torch lack it.")
+    owner, named = symbol.qualified_name.rpartition(".")[0], wanted.split(".")[-2:-1]
+    if symbol.kind in _MEMBERS and named and named[0] != owner.rpartition(".")[2] and named[0][:1].isupper():
+        notes.append(f"Defined by {owner}.")
+    if symbol.home.startswith("torch._C.") and not symbol.text and symbol.kind not in _MEMBERS:
+        notes.append("A C++ type, read from its stub: defaults written as ... are not known.")
+    if others:
+        names = [other.qualified_name for other in others[:_MOST_OTHERS]]
+        more = len(others) - len(names)
+        notes.append(f"Other APIs of that name: {', '.join(names)}{f' and {more} more' if more else ''}.")
+    return notes
 
 
-def _short_table(parameters: tuple[ApiParameter, ...]) -> list[str]:
-    """Return a line for each documented public parameter, its description cut so that the table stays short."""
-    shown = [parameter for parameter in parameters if not parameter.name.lstrip("*").startswith("_")]
-    if not shown:
-        return []
-    limit = max(60, min(220, _TABLE_CHARACTERS // len(shown)))
-    return ["\n".join(f"- {_name_of(item)}{_colon(_shortened(item.description or '', limit))}" for item in shown)]
+def _with_since(
+    history: History, path: str, parameters: Sequence[ApiParameter], *, since: str | None
+) -> tuple[ApiParameter, ...]:
+    """Return the parameters with the release of each; those there from the beginning are as old as the API."""
+    beginning = history.first(path)
+    dated = []
+    for item in parameters:
+        first = history.first(f"{path}#param-{item.name.lstrip('*')}")
+        release = None if first is None else since if first == beginning else history.releases[first]
+        dated.append(item.model_copy(update={"since": release}))
+    return tuple(dated)
 
 
-def _full_table(parameters: tuple[ApiParameter, ...]) -> list[str]:
-    if not parameters:
-        return []
-    rows = [f"- {_name_of(item)}{_colon(_indented(item.description or ''))}" for item in parameters]
-    return ["**Parameters:**\n\n" + "\n".join(rows)]
+def _from_history(path: str, release: _Release, detail: Detail) -> ApiAnswer:
+    """Return the answer for a name or a release that the installed torch cannot speak of: signature and history."""
+    history = release.history
+    story = tell(history, path, release.at)
+    shown, at = _shown(path, story, release)
+    name = history.resolve(shown, at) or shown
+    record = history.record(name)
+    exists = history.exists(path, release.at)
+    target = name if exists else path
+    others = _others(history, target, at)
+    page, url = locate([target, *others]) if history.last(target) == history.newest else ("", "")
+    return ApiAnswer(
+        name=target.rpartition(".")[2],
+        qualified_name=target,
+        kind=record.kind if record is not None else "module",
+        status=story.status,
+        signature=(record.signature(at) or None) if record is not None else None,
+        parameters=_with_since(history, name, history.parameters(name, at), since=_since(history, name, story)),
+        returns=_returned(record, at),
+        summary=None,
+        text=None,
+        since=story.since,
+        since_exact=story.since_exact,
+        until=story.until,
+        changes=story.changes,
+        other_paths=tuple(others),
+        replaced_by=story.replaced_by,
+        page=page or None,
+        url=url or None,
+        source=None,
+        torch_version=release.version,
+        warnings=tuple(_history_notes(path, name, at, story, release)),
+        detail=detail,
+    )
 
 
-def _name_of(parameter: ApiParameter) -> str:
-    since = f" (since {parameter.since})" if parameter.since else ""
-    return f"`{parameter.name}`{since}"
+def _since(history: History, shown: str, story: Story) -> str | None:
+    """Return since when the shown object exists: the story's, unless a counterpart is shown."""
+    return story.since if story.replaced_by != shown else history.releases[history.first(shown) or 0]
 
 
-def _colon(text: str) -> str:
-    return f": {text}" if text else ""
+def _shown(path: str, story: Story, release: _Release) -> tuple[str, int]:
+    """Return which path's signature to show, and of which release: the asked one, a counterpart, or the last."""
+    history = release.history
+    if history.exists(path, release.at):
+        return path, release.at
+    if story.status == "not_yet":
+        if story.replaced_by is not None:
+            return story.replaced_by, release.at
+        return path, history.first(path) or 0
+    return path, max(at for at in range(release.at) if history.exists(path, at))
 
 
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n  ")
+def _history_notes(path: str, name: str, at: int, story: Story, release: _Release) -> list[str]:
+    notes = []
+    if story.status == "not_yet":
+        notes.append(f"Torch {release.version} does not have {path} yet; it came with {story.since}.")
+        if story.replaced_by is not None:
+            notes.append(f"The signature is that of its counterpart {name} in torch {release.version}.")
+    elif story.status in ("removed", "moved"):
+        last = release.history.releases[at]
+        notes.append(
+            f"Torch {release.version} no longer has {path}; torch {last} was the last. The signature is from there."
+        )
+    if story.deprecated:
+        notes.append(f"Deprecated: {' '.join(story.deprecated.split())}")
+    if not release.is_installed:
+        installed = f"torch {release.installed} is installed" if release.installed else "no torch is installed"
+        notes.append(f"About torch {release.version}, while {installed}: signature and history only, no docstring.")
+    return notes
 
 
-def _shortened(text: str, limit: int) -> str:
-    """Return the first sentences of `text` that fit in `limit` characters, else its beginning with an ellipsis."""
-    flat = " ".join(text.split())
-    if len(flat) <= limit:
-        return flat
-    head = flat[:limit]
-    end = max(head.rfind(". "), head.rfind("; "))
-    return head[: end + 1] if end >= limit // 3 else head[: head.rfind(" ")].rstrip(",;:") + " …"
+def _returned(record: Record | None, at: int) -> str | None:
+    signature = record.signature(at) if record is not None else None
+    if record is None or not signature:
+        return None
+    separator = ": " if record.kind == "property" else ") -> "
+    return signature.split("\n")[-1].rpartition(separator)[2] if separator in signature else None
+
+
+def _others(history: History, name: str, at: int) -> list[str]:
+    """Return the other listed paths of an object in a release."""
+    paths = history.ending_in(name.rpartition(".")[2])
+    return sorted(path for path in paths if path != name and history.resolve(path, at) == name)

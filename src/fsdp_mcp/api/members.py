@@ -119,6 +119,8 @@ class ClassReader:
                 text = ast.get_docstring(node)
                 signature = signature_of(name, node, is_method=True).partition(" -> ")[0]
                 return signature, parameters_of(node, is_method=True), text
+        if lineage[0].module.startswith("torch._C"):
+            return None, (), None  # A stub names no constructor where only C++ makes the objects.
         outside = any(_last_name(base) not in _PLAIN_BASES for current in lineage for base in _outer(current, lineage))
         return (None if outside else f"{name}()"), (), None
 

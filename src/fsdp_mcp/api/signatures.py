@@ -42,7 +42,7 @@ def pick_implementation(nodes: Sequence[FunctionNode]) -> list[FunctionNode]:
 def bound_arguments(node: FunctionNode, *, is_method: bool) -> ast.arguments:
     """Return the arguments as a caller gives them: without `self` or `cls` for a method."""
     arguments = copy.deepcopy(node.args)
-    if is_method and "staticmethod" not in decorators_of(node):
+    if is_method and ("staticmethod" not in decorators_of(node) or node.name == "__new__"):
         first = arguments.posonlyargs or arguments.args
         if first:
             surplus = len(arguments.defaults) - (len(arguments.posonlyargs) + len(arguments.args) - 1)
@@ -63,7 +63,37 @@ def signature_of(name: str, node: FunctionNode, *, is_method: bool) -> str:
     """Return `name(parameters) -> returns` as written, forward references without quotes."""
     returns = annotation_of(node.returns)
     arrow = f" -> {returns}" if returns else ""
-    return f"{name}({ast.unparse(bound_arguments(node, is_method=is_method))}){arrow}"
+    return f"{name}({', '.join(_shown(bound_arguments(node, is_method=is_method)))}){arrow}"
+
+
+def _shown(arguments: ast.arguments) -> Iterator[str]:
+    """Yield each parameter as a signature shows it, the marks `/` and `*` included."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults]
+    for at, (argument, default) in enumerate(zip(positional, defaults, strict=True), start=1):
+        yield _shown_one(argument, default)
+        if at == len(arguments.posonlyargs):
+            yield "/"
+    if arguments.vararg is not None:
+        yield f"*{_shown_one(arguments.vararg, None)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield _shown_one(argument, default)
+    if arguments.kwarg is not None:
+        yield f"**{_shown_one(arguments.kwarg, None)}"
+
+
+def _shown_one(argument: ast.arg, default: ast.expr | None) -> str:
+    return shown_parameter(argument.arg, annotation_of(argument.annotation), text_of(default))
+
+
+def shown_parameter(name: str, annotation: str | None, default: str | None) -> str:
+    """Return `name: annotation = default`, without what is not there."""
+    typed = f"{name}: {annotation}" if annotation else name
+    if default is None:
+        return typed
+    return f"{typed} = {default}" if annotation else f"{name}={default}"
 
 
 def parameters_of(node: FunctionNode, *, is_method: bool) -> tuple[ApiParameter, ...]:
@@ -150,11 +180,7 @@ def _called(factory: ast.expr) -> str:
 
 def signature_from(name: str, parameters: Iterable[ApiParameter]) -> str:
     """Return the signature of a constructor that takes `parameters`, as for a dataclass."""
-    shown = []
-    for parameter in parameters:
-        typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
-        shown.append(typed if parameter.default is None else f"{typed} = {parameter.default}")
-    return f"{name}({', '.join(shown)})"
+    return f"{name}({', '.join(shown_parameter(item.name, item.type, item.default) for item in parameters)})"
 
 
 def signature_of_value(name: str, node: ast.stmt) -> str:
