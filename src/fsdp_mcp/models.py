@@ -270,9 +270,11 @@ class RunReport(Result):
 
     def _rank_lines(self) -> list[str]:
         """Say how each rank ended, those that ended alike in one line; nothing when all is well."""
+        told = self.first_failure.rank if self.first_failure and self.first_failure.status == "error" else None
         groups: dict[str, list[int]] = {}
         for rank in () if self.ok else self.ranks:
-            groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
+            if rank.rank != told:
+                groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
         return [f"- {_numbered(ranks)}: {how}" for how, ranks in groups.items()]
 
     def _known_cause(self) -> str:

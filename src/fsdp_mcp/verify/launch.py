@@ -33,7 +33,7 @@ _PASSED_ON = frozenset(
     (
         *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
         *("VIRTUAL_ENV", "CONDA_PREFIX", "CC", "CXX", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT"),
-        *("NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
+        *("NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "FSDP_MCP_ISOLATION"),
     )
 )
 """All that a run sees of the server's environment beside the locale: where programs and libraries lie, no secrets."""
@@ -58,12 +58,21 @@ class Folders:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the supervisor told: how the run was started and the bare facts about each rank."""
+    """What the supervisor told: how the run was started and the bare facts about each rank.
+
+    Args:
+        isolation: what kept the run apart.
+        torch_version: of the target, as torch gives it.
+        ranks: the bare facts about each rank.
+        folders: where the run lay.
+        packages: the folder that torch is installed in, which is left out of the paths in tracebacks.
+    """
 
     isolation: str
     torch_version: str
     ranks: list[dict[str, Any]]
     folders: Folders
+    packages: Path
 
 
 @contextlib.contextmanager
@@ -87,7 +96,8 @@ def run_program(program: Program, target: Target, scratch: Path) -> Facts:
     _job(program, folders).write(str(scratch / "job.json"))
     with _keeper(target, scratch) as process:
         started, ranks = _follow(process, program, scratch / "supervisor.log")
-    return Facts(**started, ranks=ranks, folders=folders)
+    packages = target.torch_dir.parent if target.torch_dir else scratch
+    return Facts(**started, ranks=ranks, folders=folders, packages=packages)
 
 
 def _lay_out(program: Program, scratch: Path) -> Folders:
@@ -219,7 +229,7 @@ def _follow(
                 raise EnvironmentProblem(_why_it_ended(log))
             event = json.loads(line)
             if event["event"] == "failed":
-                raise EnvironmentProblem(f"The target interpreter could not import torch: {event['value']}.")
+                raise EnvironmentProblem(f"The run ended without a result. {event['value']}.")
             if event["event"] == "ended":
                 return started, event["value"]
             started = event["value"]

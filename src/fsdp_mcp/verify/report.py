@@ -47,6 +47,7 @@ class _Names:
 
     def __init__(self, facts: Facts) -> None:
         self._roots = [str(root) for root in facts.folders.roots]
+        self._packages = str(facts.packages)
 
     def users(self, file: str) -> bool:
         """Return whether the file is the user's own."""
@@ -57,7 +58,7 @@ class _Names:
 
     def shorten(self, text: str) -> str:
         """Make the paths in a text relative to the folders of the run."""
-        for root in self._roots:
+        for root in (*self._roots, self._packages):
             text = text.replace(root + os.sep, "")
         return text
 
@@ -145,7 +146,7 @@ def _ended_by_signal(fact: dict[str, Any], names: _Names) -> tuple[Status, CodeE
     limit = {"SIGXFSZ": "FileSizeLimit"}.get(name)
     message = _LIMIT_MESSAGES[limit] if limit else f"ended by {name}"
     if name == "SIGKILL":
-        message += ", which this tool did not send: the system may have run out of memory"
+        message += ", which run_on_gloo did not send: the code did, or the system ran out of memory"
     error = CodeError(
         type=limit or "Signal",
         message=message,

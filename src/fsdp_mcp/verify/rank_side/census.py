@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """One living process."""
+    """One living process; its resident bytes leave files out but count pages shared since a fork in full."""
 
     pid: int
     parent: int
-    private_bytes: int
+    group: int
+    resident_bytes: int
 
 
 def descendants() -> list[Process]:
@@ -47,42 +50,56 @@ def _my_number_in_proc() -> int | None:
 def _read(entry: Path) -> Process | None:
     """Return one process, None when it is gone or only waits to be reaped."""
     try:
-        state, parent = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
-        if state in "ZX":
+        words = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        if words[0] in "ZX":
             return None
         resident, shared = (int(word) for word in (entry / "statm").read_text(encoding="ascii").split()[1:3])
     except (OSError, ValueError):
         return None
-    return Process(int(entry.name), int(parent), (resident - shared) * os.sysconf("SC_PAGE_SIZE"))
+    return Process(int(entry.name), int(words[1]), int(words[2]), (resident - shared) * os.sysconf("SC_PAGE_SIZE"))
 
 
-def end_all(*, own_namespace: bool) -> None:
-    """Kill every process below this one and wait until none is left.
+def signal_all(number: int, *, own_namespace: bool) -> None:
+    """Send a signal to every process below this one.
 
-    Freezing first keeps a process that forks faster than we read from getting ahead. In a PID namespace one kill
-    reaches all; else children of the dead come to us when we are their subreaper, so repeating finds them.
+    In a PID namespace one call reaches all; else one call a process group does, so that a process that forks faster
+    than we read /proc does not get ahead: a fork that meets a pending signal is not completed.
     """
     if own_namespace:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
+            os.kill(-1, number)
         return
-    for _ in range(200):
-        _signal_all(signal.SIGSTOP)
-        if not _signal_all(signal.SIGKILL):
-            return
-        _reap()
-
-
-def _signal_all(number: int) -> bool:
-    """Send a signal to every descendant; return whether there was one."""
     found = descendants()
-    for process in found:
+    for group in {process.group for process in found} - {os.getpgrp(), 0}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, number)
-    return bool(found)
+            os.killpg(group, number)
+    for process in found:
+        if process.group == os.getpgrp():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
 
 
-def _reap() -> None:
+_END_SECONDS = 20.0
+"""A killed process takes milliseconds to free its memory; thousands of them take seconds."""
+
+
+def end_all(reap: Callable[[], None], *, own_namespace: bool) -> None:
+    """Kill every process below this one and wait until none is left; `reap` collects those that are our children.
+
+    What the dead leave behind comes to us when we are a subreaper or the first process of the namespace, so repeating
+    finds it.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        signal_all(signal.SIGSTOP, own_namespace=own_namespace)
+        signal_all(signal.SIGKILL, own_namespace=own_namespace)
+        reap()
+        if not descendants():
+            return
+        time.sleep(0.005)
+
+
+def reap_children() -> None:
     """Collect the children that have ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -29,10 +29,12 @@ def isolate() -> str:
 
     With `namespaces`, the next child is the first process of a new PID namespace: when it ends, the kernel ends all
     others in it. Whether the system allows that is tried in a child, because half of it cannot be taken back.
+    FSDP_MCP_ISOLATION names a weaker kind, for code that needs the network.
     """
-    if not sys.platform.startswith("linux"):
+    wanted = os.environ.pop("FSDP_MCP_ISOLATION", "namespaces")
+    if not sys.platform.startswith("linux") or wanted == "process_group":
         return "process_group"
-    if os.environ.pop("FSDP_MCP_NO_NAMESPACES", None) is None and _possible():
+    if wanted != "subreaper" and _possible():
         _unshare()
         return "namespaces"
     return "subreaper" if _prctl(PR_SET_CHILD_SUBREAPER, 1) else "process_group"
@@ -50,7 +52,7 @@ def settle_first_process(isolation: str, scratch: str) -> None:
         _mount_own_proc()
         _mount_own_shared_memory()
         _mount_own_hosts(scratch)
-    else:
+    elif isolation == "subreaper":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
+import os
 import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 START = "import sys; sys.path[0] = sys.argv[1]; from rank_side.supervisor import main; del sys.path[0]; main()"
 """Run with `-c`, the folder that holds this package and the job file; for a started rank also rank, port and bound."""
@@ -61,12 +60,11 @@ class Job:
 
 def remove_tree(folder: str) -> None:
     """Remove a folder, also where a rank took away permissions inside it."""
-
-    def allow_and_retry(remove: Any, path: str, _: Any) -> None:
-        with contextlib.suppress(OSError):
-            Path(path).parent.chmod(stat.S_IRWXU)
-            Path(path).chmod(stat.S_IRWXU)
-            remove(path)
-
-    shutil.rmtree(folder, onerror=allow_and_retry)
+    shutil.rmtree(folder, ignore_errors=True)
+    if not Path(folder).exists():
+        return
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(stat.S_IRWXU)
     shutil.rmtree(folder, ignore_errors=True)

@@ -67,10 +67,10 @@ def address_space_bound() -> int:
     return int(pages * os.sysconf("SC_PAGE_SIZE")) + ADDRESS_SPACE_BYTES_PER_RANK
 
 
-def memory_bound() -> int:
-    """Return the bytes that all ranks together may hold, 0 where that is not known."""
+def free_memory_bytes() -> float:
+    """Return the bytes that programs can still get on this machine, infinity where that is not known."""
     try:
         rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     except OSError:
-        return 0
-    return int(int(rows["MemAvailable"].split()[0]) * 1024 * MEMORY_SHARE)
+        return float("inf")
+    return int(rows["MemAvailable"].split()[0]) * 1024

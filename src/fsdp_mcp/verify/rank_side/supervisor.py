@@ -74,14 +74,26 @@ def _keep(job: Job, reporter: Reporter) -> None:
         _supervise(job, reporter, kind)
         return  # of a supervisor that is done; a forked rank leaves by SystemExit
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
-    while os.waitpid(child, os.WNOHANG)[0] == 0:
+    status = _wait_for(child, job)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if status is not None and os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        reporter.send("failed", f"{name} ended the supervisor of the ranks: the code sent it, or memory ran out")
+    census.end_all(census.reap_children, own_namespace=False)
+
+
+def _wait_for(child: int, job: Job) -> int | None:
+    """Return the wait status of the supervisor; None when the server went away first and all is ended and removed."""
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
         if select.select([0], [], [], 0.01)[0] and not os.read(0, 64):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            census.end_all(own_namespace=False)
+            census.end_all(census.reap_children, own_namespace=False)
             remove_tree(job.scratch)
-            return
-    census.end_all(own_namespace=False)
+            return None
 
 
 def _end_with_server() -> None:
@@ -100,7 +112,7 @@ def _supervise(job: Job, reporter: Reporter, kind: str) -> None:
         for module in job.preload:
             importlib.import_module(module)
     except Exception as error:
-        reporter.send("failed", f"{type(error).__name__}: {error}")
+        reporter.send("failed", f"The target interpreter cannot import torch: {type(error).__name__}: {error}")
         return
     bound = limits.address_space_bound()
     if CAN_FORK:

@@ -78,7 +78,7 @@ class Watch:
         self._own_namespace = own_namespace
         self._deadline = time.monotonic() + job.timeout_seconds
         self._failed_at: float | None = None
-        self._memory_bound = limits.memory_bound()
+        self._free_at_start = limits.free_memory_bytes()
         self._next_census = self._next_disk = 0.0
 
     def run(self) -> list[dict[str, Any]]:
@@ -141,14 +141,20 @@ class Watch:
         return None
 
     def _count(self) -> tuple[str, int | None] | None:
-        """Compare the number of processes and their memory with the bounds."""
+        """Compare the number of processes and their memory with the bounds.
+
+        Pages that forked processes share are counted several times over, so the memory is only found to be too much
+        when the machine is short of it as well; reading exact numbers is so slow that a fork bomb would outrun it.
+        """
         found = census.descendants()
         if len(found) > limits.PROCESSES:
             return "ProcessLimit", self._owner(found, lambda process: 1)
-        held = sum(process.private_bytes for process in found)
-        if self._memory_bound and held > self._memory_bound:
-            return "MemoryLimit", self._owner(found, lambda process: process.private_bytes)
-        return None
+        used_up = self._free_at_start * limits.MEMORY_SHARE
+        if sum(process.resident_bytes for process in found) < used_up:
+            return None
+        if limits.free_memory_bytes() > self._free_at_start - used_up:
+            return None
+        return "MemoryLimit", self._owner(found, lambda process: process.resident_bytes)
 
     def _owner(self, found: list[census.Process], weigh: Callable[[census.Process], int]) -> int | None:
         """Return the rank below which most of the weight lies, None when it is below no rank."""
@@ -170,9 +176,6 @@ class Watch:
         if reason in ("failure", "timeout"):
             self._collect_stacks()
         self._end_leftovers()
-        while any(rank.alive for rank in self._ranks):
-            self._reap()
-            time.sleep(TICK_SECONDS)
 
     def _collect_stacks(self) -> None:
         """Ask for stacks and wait until they are written, one second at most: a stopped process writes none."""
@@ -200,8 +203,10 @@ class Watch:
         for rank in self._living():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(rank.pid, signal.SIGKILL)
-        self._reap()
-        census.end_all(own_namespace=self._own_namespace)
+        census.end_all(self._reap, own_namespace=self._own_namespace)
+        while self._living():  # where there is no /proc to look into
+            self._reap()
+            time.sleep(TICK_SECONDS)
 
     def _facts(self, rank: Rank) -> dict[str, Any]:
         status = rank.status or 0
