@@ -10,6 +10,7 @@ from pathlib import Path
 from fsdp_mcp.api.catalogue import Catalogue
 from fsdp_mcp.api.entries import index_entries
 from fsdp_mcp.api.extract import extract_api
+from fsdp_mcp.api.probe import Probe, with_docstrings
 from fsdp_mcp.corpus import corpus_dir, load_facts
 from fsdp_mcp.docs.question import Family, Synonym
 from fsdp_mcp.docs.weigh import document_terms, weigh
@@ -68,7 +69,8 @@ def read_api(target: Target) -> tuple[tuple[ApiSymbol, ...], str]:
     """Return the symbols of the target's torch and, when there are none, why."""
     if target.torch_dir is None:
         return (), f"There is no torch in {target.python}, so there are guides but no API entries."
-    symbols = extract_api(target.torch_dir)
+    probe = Probe(target.python)  # It imports torch meanwhile: seconds, as long as reading the files takes.
+    symbols = with_docstrings(extract_api(target.torch_dir), probe.docstrings())
     if not symbols:
         return (), f"The torch {target.torch_version} in {target.python} has no torch.distributed: guides only."
     return symbols, ""
