@@ -122,8 +122,8 @@ def test_the_server_ends_with_its_ranks(tmp_path, how):
     END[how](server)
     assert server.wait(timeout=20) == STATUS[how]
     assert wait_until(lambda: not set(sleepers("fsdp_mcp")) - before)
-    server.stdout.close()
-    server.stderr.close()
+    for pipe in (server.stdin, server.stdout, server.stderr):
+        pipe.close()
 
 
 def test_garbage_and_unknown_methods_do_not_end_the_server(tmp_path):

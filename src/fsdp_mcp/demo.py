@@ -17,9 +17,13 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 _CALL_SECONDS = 300.0
 _SCRIPT_STEP = "generate_training_code"
+
+
+_SMALL = ["--steps=6", "--dim=64", "--layers=2", "--sequence-length=16", "--batch-size=4"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,11 @@ STEPS: tuple[Step, ...] = (
         _SCRIPT_STEP,
         {"strategy": "fsdp2", "precision": "bf16", "clip_grad_norm": 1.0, "checkpoint": "dcp", "nodes": 4},
     ),
-    Step("Run that script once more on two Gloo ranks", "run_on_gloo", {"world_size": 2, "timeout_seconds": 120}),
+    Step(
+        "Run that script on two Gloo ranks, small",
+        "run_on_gloo",
+        {"world_size": 2, "timeout_seconds": 120, "arguments": _SMALL},
+    ),
 )
 
 
@@ -133,9 +141,9 @@ def _succeeded(done: list[Done]) -> bool:
 
 def _summary(done: list[Done]) -> Table:
     table = Table(title="What happened", show_edge=False)
-    for heading in ("step", "tool", "seconds", "answer"):
-        table.add_column(heading, justify="right" if heading == "seconds" else "left")
+    for heading in ("tool", "seconds", "answer"):
+        table.add_column(heading, justify="right" if heading == "seconds" else "left", no_wrap=True)
     for d in done:
-        first = next((line for line in d.text.splitlines() if line.strip()), "")
-        table.add_row(d.step.what, d.step.tool, f"{d.seconds:.2f}", "[red]error[/red]" if d.is_error else first[:60])
+        first = next((line for line in d.text.splitlines() if line.strip()), "").replace("*", "")
+        table.add_row(d.step.tool, f"{d.seconds:.2f}", Text(first, style="red" if d.is_error else ""))
     return table
