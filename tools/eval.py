@@ -155,7 +155,7 @@ def bootstrap(ranks: Sequence[int], measure: Callable[[Sequence[int]], float]) -
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of a whole search_docs call, by the clock and of processor time, and how many sections it searched."""
+    """Milliseconds of a whole search_docs call, by the clock and of processor time, over so many sections."""
 
     sections: int
     calls: int

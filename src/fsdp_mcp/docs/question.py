@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fsdp_mcp.docs.tokenise import is_identifier, terms_of, words_of
@@ -17,6 +17,7 @@ _CODE = re.compile(r"[`'\"]([A-Za-z_][\w.]{2,})(?:\(\))?[`'\"]|\b([A-Za-z_][\w.]
 
 
 _ADDED_WEIGHT = 0.5  # a word of the glossary beside one of the question
+_ROW_WEIGHT = 10.0  # idf that the words of a row may add together: about that of two rare words
 
 
 class Synonym(Value):
@@ -54,32 +55,42 @@ class Question:
 
 
 class Glossary:
-    """The rows of the glossary, arranged so that a question looks at few of them."""
+    """The rows of the glossary, arranged so that a question looks at few of them.
 
-    def __init__(self, rows: Sequence[Synonym]) -> None:
-        self._wide: list[tuple[str, tuple[str, ...]]] = []
-        self._by_term: dict[str, list[tuple[frozenset[str], tuple[str, ...]]]] = {}
+    Args:
+        rows: the table.
+        rarity: gives the idf of a term; a row adds at most _ROW_WEIGHT of it, however many words it has.
+    """
+
+    def __init__(self, rows: Sequence[Synonym], *, rarity: Callable[[str], float]) -> None:
+        self._literal: list[tuple[str, dict[str, float]]] = []
+        self._by_term: dict[str, list[tuple[frozenset[str], dict[str, float]]]] = {}
         for row in rows:
-            mean = tuple(dict.fromkeys(term for words in row.mean for term in terms_of(words)))
+            mean = dict.fromkeys(term for words in row.mean for term in terms_of(words))
+            weight = min(_ADDED_WEIGHT, _ROW_WEIGHT / max(sum(rarity(term) for term in mean), 1.0))
             for phrase in row.say:
-                self._add(phrase, mean)
+                self._add(phrase, dict.fromkeys(mean, weight))
 
-    def _add(self, phrase: str, mean: tuple[str, ...]) -> None:
-        """Chinese is found as it stands, other phrases by all of their terms, filed under the longest."""
+    def _add(self, phrase: str, mean: dict[str, float]) -> None:
+        """File a phrase under its longest term; as it stands when Chinese, or when a single term is left."""
         terms = terms_of(phrase)
         if not phrase.isascii():
-            self._wide.append((phrase.casefold(), mean))
-        elif terms:
+            self._literal.append((phrase.casefold(), mean))
+        elif len(set(terms)) < 2 <= len(phrase.split()):
+            self._literal.append((f" {phrase.casefold()} ", mean))
+        else:
             self._by_term.setdefault(max(terms, key=len), []).append((frozenset(terms), mean))
 
-    def added(self, folded: str, terms: Iterable[str]) -> set[str]:
-        """Return the terms that the glossary has for a question, given folded and as terms."""
+    def added(self, text: str, terms: Iterable[str]) -> dict[str, float]:
+        """Return the terms that the glossary has for a question, given as text and as terms, with their weights."""
+        folded = f" {' '.join(text.casefold().split())} "
         have = set(terms)
-        found = {term for phrase, mean in self._wide if phrase in folded for term in mean}
-        for term in have:
-            for phrase_terms, mean in self._by_term.get(term, ()):
-                if phrase_terms <= have:
-                    found.update(mean)
+        rows = [mean for phrase, mean in self._literal if phrase in folded]
+        rows += [mean for term in have for wanted, mean in self._by_term.get(term, ()) if wanted <= have]
+        found: dict[str, float] = {}
+        for mean in rows:
+            for term, weight in mean.items():
+                found[term] = max(found.get(term, 0.0), weight)
         return found
 
 
@@ -88,8 +99,7 @@ def read_question(query: str, *, glossary: Glossary) -> Question:
     text = query if len(query) <= MAX_CHARACTERS else f"{query[:_HEAD]}\n{query[_HEAD - MAX_CHARACTERS :]}"
     bare = _PATH_OR_ADDRESS.sub(" ", text)
     terms = dict.fromkeys(terms_of(bare), 1.0)
-    for term in sorted(glossary.added(bare.casefold(), terms)):
-        terms.setdefault(term, _ADDED_WEIGHT)
+    terms = {**glossary.added(bare, terms), **terms}
     identifiers = tuple(dict.fromkeys([word for word in words_of(bare) if is_identifier(word)] + _code(bare)))
     return Question(text=text, terms=terms, identifiers=identifiers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import nlargest
 from itertools import compress
@@ -38,6 +38,8 @@ _MENTIONED = 1.35
 _OTHER_GENERATION = 0.72
 _NOT_ON_ITS_PAGE = 0.9
 _PRIVATE = 0.7
+_CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
+_SHORTEST_CORRECTED = 5
 _COVERAGE_SHARE = 0.7
 
 
@@ -98,7 +100,7 @@ class SearchIndex:
     @cached_property
     def glossary(self) -> Glossary:
         """What widens a question."""
-        return Glossary(self.synonyms)
+        return Glossary(self.synonyms, rarity=self.postings.rarity)
 
     # --- by URI and by name -------------------------------------------------------------------------------------
 
@@ -143,12 +145,13 @@ class SearchIndex:
         if found := self.named(name):
             return found
         *path, leaf = _folded_name(name).split(".")
-        candidates = self.by_name.get(leaf.lstrip("_"), ()) if path else ()
+        owners = set(path) - {"torch"}
         shared = {
-            number: len(set(path).intersection(self.rows[number].symbol.casefold().split("."))) for number in candidates
+            number: len(owners.intersection(self.rows[number].symbol.casefold().split(".")))
+            for number in self.by_name.get(leaf.lstrip("_"), ())
         }
         most = max(shared.values(), default=0)
-        return [number for number in candidates if shared[number] == most]
+        return [number for number, count in shared.items() if count == most and most > 0]
 
     def section(self, uri: str) -> IndexEntry | None:
         """Return the entry with exactly this URI, or None."""
@@ -170,7 +173,8 @@ class SearchIndex:
 
     def rank(self, question: Question, *, kind: Kind | None = None) -> Ranking:
         """Return the entries for `question`, best first, at most two of each symbol."""
-        terms = self._telling_terms(self._with_corrections(question))
+        question = self._spelt(question)
+        terms = self._telling_terms(question.terms)
         scores = self.scores(terms)
         exact = set(self.nearly_named(question.text)[:_CANDIDATES])
         pool = self._pool(scores, exact, kind)
@@ -193,17 +197,23 @@ class SearchIndex:
         best = nlargest(_CANDIDATES, near, key=scores.__getitem__)
         return [*best, *exact.difference(best)]
 
-    def _with_corrections(self, question: Question) -> dict[str, float]:
-        """Add the terms of the closest name for each identifier that no entry has."""
-        terms = dict(question.terms)
-        for word in question.identifiers:
-            leaf = word.rpartition(".")[2].strip("_").casefold()
-            if len(leaf) < 5 or leaf in self.by_name or self.postings.span(stem(leaf))[1]:
-                continue
-            for near in self.spelling.closest(leaf):
-                for term in terms_of(near):
-                    terms.setdefault(term, 0.8)
-        return terms
+    def _spelt(self, question: Question) -> Question:
+        """Add the closest name, and its terms, for each identifier that no entry has."""
+        near = [name for word in question.identifiers for name in self._closest_name(word)]
+        if not near:
+            return question
+        terms = dict.fromkeys((term for name in near for term in terms_of(name)), _CORRECTED)
+        return replace(
+            question,
+            text=" ".join([question.text, *near]) if " " in question.text.strip() else near[0],
+            terms={**terms, **question.terms},
+            identifiers=(*question.identifiers, *near),
+        )
+
+    def _closest_name(self, word: str) -> list[str]:
+        leaf = word.rpartition(".")[2].strip("_").casefold()
+        known = leaf in self.by_name or self.postings.span(stem(leaf))[1]
+        return [] if known or len(leaf) < _SHORTEST_CORRECTED else self.spelling.closest(leaf)
 
     def _telling_terms(self, terms: dict[str, float]) -> dict[str, float]:
         """Drop the terms that most entries hold, and all but the rarest of a long question.

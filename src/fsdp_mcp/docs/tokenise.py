@@ -139,6 +139,8 @@ _ABBREVIATIONS = {
     "err": "error",
     "fwd": "forward",
     "bwd": "backward",
+    "cpus": "cpu",
+    "gpus": "gpu",
     "grad": "gradient",
     "grads": "gradients",
     "init": "initialize",
