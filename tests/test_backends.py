@@ -42,6 +42,7 @@ INTERCONNECTS = ("infiniband", "roce", "efa", "ethernet", "nvlink", "pcie")
         ({"accelerator": "cpu", "interconnect": "ethernet", "nodes": 2}, "gloo"),
         ({"accelerator": "cpu", "interconnect": "infiniband", "nodes": 2, "ip_over_ib": True}, "gloo"),
         ({"accelerator": "cpu", "interconnect": "infiniband", "nodes": 2, "ip_over_ib": False}, "mpi"),
+        ({"accelerator": "cpu", "interconnect": "infiniband", "ip_over_ib": False}, "mpi"),
         ({"accelerator": "cpu", "os": "macos"}, "gloo"),
         ({"accelerator": "cuda", "collectives": ["cpu:all_reduce"]}, "cpu:gloo,cuda:nccl"),
         ({"accelerator": "rocm", "collectives": ["cpu:all_gather"]}, "cpu:gloo,cuda:nccl"),
@@ -95,6 +96,8 @@ def test_nonsense_is_answered_with_what_is_wrong_and_what_would_be_right(
         ({"accelerator": "cuda", "collectives": ["monitored_barrier"]}, "a group of Gloo alone"),
         ({"accelerator": "cuda", "os": "windows"}, "prototype"),
         ({"accelerator": "cuda"}, "ucc (experimental)"),
+        ({"accelerator": "cuda", "interconnect": "infiniband"}, "the only backend that uses InfiniBand and GPUDirect"),
+        ({"accelerator": "cuda", "interconnect": "infiniband"}, "infiniband joins machines"),
         ({"accelerator": "rocm"}, "RCCL"),
     ],
 )
@@ -122,6 +125,23 @@ def test_limits_of_a_choice_are_told(question: dict[str, object], told: str) -> 
 def test_variables_belong_to_the_library_in_use(question: dict[str, object], names: list[str]) -> None:
     advice = recommend_backend(nodes=2, torch_version="2.13", **question)
     assert sorted(variable.name for variable in advice.environment) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("question", "launch"),
+    [
+        ({"accelerator": "cuda"}, "torchrun --standalone --nproc-per-node=8 train.py"),
+        (
+            {"accelerator": "cuda", "interconnect": "infiniband", "nodes": 4, "devices_per_node": 2},
+            "torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 --nproc-per-node=2 train.py",
+        ),
+        ({"accelerator": "cuda", "processes_per_device": 2}, "torchrun --standalone --nproc-per-node=16 train.py"),
+        ({**IB_CPUS, "ip_over_ib": False, "devices_per_node": 4}, "mpirun -n 8 python train.py"),
+        ({"accelerator": "mps"}, "torchrun --standalone --nproc-per-node=1 train.py"),
+    ],
+)
+def test_the_code_says_how_it_is_launched(question: dict[str, object], launch: str) -> None:
+    assert recommend_backend(torch_version="2.13", **question).init_code.splitlines()[0] == f"# {launch}"
 
 
 def accepted_answers() -> list[tuple[Case, BackendAdvice]]:

@@ -33,6 +33,17 @@ class Case:
     backends: tuple[str, ...] = ()
     cpu_tensors: bool = False
 
+    @property
+    def machines(self) -> Count:
+        """Whether it is about one machine; who names a network asks about several, whatever `nodes` says."""
+        link = interconnect_row(self.interconnect) if self.interconnect else None
+        return "several" if self.nodes > 1 or (link and link.scope == "network") else "one"
+
+    @property
+    def processes_per_node(self) -> int:
+        """How many processes a launcher starts on each machine."""
+        return self.devices_per_node * self.processes_per_device
+
 
 class When(Value):
     """Conditions on a case; one that is absent always holds."""
@@ -56,18 +67,14 @@ class When(Value):
                 not self.systems or case.system in self.systems,
                 not self.interconnects or case.interconnect in self.interconnects,
                 not self.backends or bool(set(self.backends) & set(case.backends)),
-                self.nodes in (None, _count(case.nodes)),
-                self.processes in (None, _count(case.processes_per_device)),
+                self.nodes in (None, case.machines),
+                self.processes in (None, "one" if case.processes_per_device == 1 else "several"),
                 self.ip_over_ib in (None, case.ip_over_ib),
                 self.ip_over_ib_unknown in (None, case.ip_over_ib is None),
                 self.cpu_tensors in (None, case.cpu_tensors),
                 self.torch_before is None or _older(case.torch, self.torch_before),
             )
         )
-
-
-def _count(number: int) -> Count:
-    return "one" if number == 1 else "several"
 
 
 def _older(torch: tuple[int, ...] | None, version: str) -> bool:

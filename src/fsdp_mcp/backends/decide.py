@@ -103,6 +103,8 @@ def _mismatches(case: Case) -> Iterator[str]:
             f"{case.interconnect} joins devices inside a machine. For the network between the {case.nodes} machines"
             " name infiniband, roce, efa or ethernet; Ethernet is assumed."
         )
+    if case.nodes == 1 and case.machines == "several":
+        yield f"nodes=1, but {case.interconnect} joins machines: the advice is for several; inside one it is not used."
     if case.ip_over_ib is not None and case.interconnect != "infiniband":
         yield "ip_over_ib counts with interconnect='infiniband' only; it was ignored."
 

@@ -48,7 +48,7 @@ def recommend_backend(
         system=system,
         interconnect=interconnect or (found.interconnect if found and nodes > 1 else None),
         nodes=_at_least_one("nodes", nodes, "one machine"),
-        devices_per_node=_at_least_one("devices_per_node", devices_per_node, "one device or CPU process a machine"),
+        devices_per_node=_devices(devices_per_node, accelerator, found),
         processes_per_device=_at_least_one("processes_per_device", processes_per_device, "a device for each process"),
         ip_over_ib=True if ip_over_ib is None and interconnect is None and found and found.ip_over_ib else ip_over_ib,
         torch=_torch(torch_version),
@@ -73,6 +73,14 @@ def _found_accelerator(found: machine.Machine | None, system: System) -> Acceler
     if found is None:
         raise BadArgument(f"accelerator: not given, and this machine does not run {system}. Name cuda, mps or cpu.")
     return found.accelerator
+
+
+def _devices(given: int, accelerator: Accelerator | None, found: machine.Machine | None) -> int:
+    """Return the devices a machine has: no more GPUs than were found, and one on a Mac."""
+    _at_least_one("devices_per_node", given, "one device or CPU process a machine")
+    if accelerator is None and found and found.accelerator != "cpu":
+        return min(given, found.devices)
+    return 1 if accelerator == "mps" else given
 
 
 def _at_least_one(name: str, number: int, one: str) -> int:

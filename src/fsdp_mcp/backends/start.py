@@ -23,7 +23,17 @@ def start_code(case: Case, main: BackendRow, backend: str, *, gloo_beside: bool)
     start = [_init_line(case, main, backend, native=device in main.devices)]
     if gloo_beside:
         start.append('host_group = dist.new_group(backend="gloo")  # for dist.monitored_barrier(group=host_group)')
-    return "\n".join([*imports, "", *setup, *start, *_END]) + "\n"
+    return "\n".join([_launch_line(case, main), *imports, "", *setup, *start, *_END]) + "\n"
+
+
+def _launch_line(case: Case, main: BackendRow) -> str:
+    """Return a comment that says how the file is started."""
+    if main.name == "mpi":
+        return f"# mpirun -n {case.nodes * case.processes_per_node} python train.py"
+    nodes = (
+        f"--nnodes={case.nodes} --rdzv-backend=c10d --rdzv-endpoint=HOST:29400" if case.nodes > 1 else "--standalone"
+    )
+    return f"# torchrun {nodes} --nproc-per-node={case.processes_per_node} train.py"
 
 
 def _bind_device(device: str, processes_per_device: int) -> list[str]:
@@ -36,7 +46,7 @@ def _bind_device(device: str, processes_per_device: int) -> list[str]:
 
 def _init_line(case: Case, main: BackendRow, backend: str, *, native: bool) -> str:
     if main.name == "mpi":
-        return 'dist.init_process_group("mpi")  # started by mpirun, which gives rank and world size'
+        return 'dist.init_process_group("mpi")  # mpirun gives rank and world size'
     bound = native and main.name != "gloo" and _takes_device_id(case)
     return f'dist.init_process_group("{backend}"{", device_id=device" if bound else ""})'
 
