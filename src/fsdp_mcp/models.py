@@ -275,7 +275,7 @@ class RunReport(Result):
         for rank in () if self.ok else self.ranks:
             if rank.rank != told:
                 groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
-        return [f"- {_numbered(ranks)}: {how}" for how, ranks in groups.items()]
+        return [f"- {_numbered(ranks, word='rank')}: {how}" for how, ranks in groups.items()]
 
     def _known_cause(self) -> str:
         known = self.diagnosis
@@ -295,8 +295,12 @@ class RunReport(Result):
 
     def _cuda_lines(self) -> list[str]:
         """Say which CUDA uses ran on the CPU instead, and which could not."""
-        mapped = [f"- mapped: {use.what}{_at_line(use.line)}, {_count(use.count, 'time')}" for use in self.mapped]
-        return [f"- no meaning on CPU: {use.what}{_at_line(use.line)}" for use in self.unsupported] + mapped
+        uses = [("no meaning on CPU", use.what, use.line) for use in self.unsupported]
+        uses += [("mapped", use.what, use.line) for use in self.mapped]
+        lines: dict[str, list[int]] = {}
+        for kind, what, line in uses:
+            lines.setdefault(f"- {kind}: {what}", []).extend([line] if line else [])
+        return [f"{text}{_at_lines(found)}" for text, found in lines.items()]
 
 
 _SHOWN_OUTPUT_BYTES = 1_500
@@ -331,12 +335,12 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _numbered(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+def _numbered(numbers: list[int], *, word: str) -> str:
+    return f"{word} {numbers[0]}" if len(numbers) == 1 else f"{word}s {', '.join(map(str, numbers))}"
 
 
-def _at_line(line: int | None) -> str:
-    return f" (line {line})" if line else ""
+def _at_lines(lines: list[int]) -> str:
+    return f" ({_numbered(lines, word='line')})" if lines else ""
 
 
 def _one_line_each(lines: list[str], *, most: int) -> str:

@@ -130,7 +130,7 @@ def _job(program: Program, folders: Folders) -> Job:
         import_path=[str(path) for path in dict.fromkeys(import_path)],
         user_roots=[str(root) for root in folders.roots],
         preload=["torch.distributed.fsdp"] if any(_mentions(text, "fsdp", "fully_shard") for text in sources) else [],
-        map_cuda=False,
+        map_cuda=program.map_cuda_to_cpu and any(_mentions(text, "cuda", "nccl") for text in sources),
     )
 
 

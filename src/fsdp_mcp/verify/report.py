@@ -18,6 +18,9 @@ from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side import limits
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_RANK_SIDE = re.escape(str(Path(__file__).with_name("rank_side")))
+_PREFIX = r"^(?:\[rank\d+\]: )?"  # torch puts it before the traceback of a rank
+_OUR_FRAMES = re.compile(rf'{_PREFIX}  File "{_RANK_SIDE}[^"]*", line \d+, in .*\n(?:{_PREFIX}    .*\n)*', re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)")
 _LIMIT_MESSAGES = {
     "MemoryLimit": f"more memory than there is or a rank may use ({limits.ADDRESS_SPACE_BYTES_PER_RANK >> 30} GiB).",
@@ -57,7 +60,8 @@ class _Names:
         )
 
     def shorten(self, text: str) -> str:
-        """Make the paths in a text relative to the folders of the run."""
+        """Make the paths in a text relative to the folders of the run, and drop the frames of our own files."""
+        text = _OUR_FRAMES.sub("", text)
         for root in (*self._roots, self._packages):
             text = text.replace(root + os.sep, "")
         return text

@@ -103,7 +103,7 @@ def _activate_cuda_map(job: Job, rank: int) -> None:
     if job.map_cuda:
         from . import cuda_map
 
-        cuda_map.activate(job.report_path("mapped", rank), job.user_roots)
+        cuda_map.activate(job.report_path("mapped", rank), lambda file: is_users(file, job.user_roots), job.preload)
 
 
 def _exit_status(job: Job, rank: int, error: SystemExit) -> int:
