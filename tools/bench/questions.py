@@ -1,0 +1,28 @@
+"""What the searches under test ask: how-to questions, names, error lines, in English and Chinese."""
+
+QUESTIONS = (
+    "how do I shard a model with FSDP2",
+    "fully_shard",
+    "reshard_after_forward integer",
+    "mixed precision bf16 with fp32 gradient reduction",
+    "gradient accumulation without communication",
+    "uneven inputs across ranks Join context manager",
+    "custom Joinable with a JoinHook",
+    "which backend should I use with InfiniBand",
+    "NCCL_SOCKET_IFNAME",
+    "init_process_group timeout",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "save a sharded checkpoint and resume",
+    "clip_grad_norm_ with DTensor parameters",
+    "CPUOffloadPolicy pin_memory",
+    "RuntimeError: Timed out initializing process group in store based barrier",
+    "difference between all_gather and all_gather_into_tensor",
+    "hybrid sharding across nodes",
+    "FullyShardedDataParallel use_orig_params",
+    "destroy_process_group clean shutdown",
+    "torch.distributed.checkpoint.state_dict.get_model_state_dict",
+    "如何使用 FSDP2 分片模型",
+    "梯度累积 不同步",
+    "DDP find_unused_parameters",
+    "device mesh two dimensions",
+)
