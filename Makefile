@@ -8,7 +8,7 @@ TORCH_INDEX_URL ?=
 PIP_TORCH := $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL),)
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test serve lint bench clean
+.PHONY: setup demo test serve lint bench guides clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m tools.bench
+
+# Runs every example of the guides on CPU Gloo and compares its output with the page.
+guides: setup
+	$(BIN)/python -m tools.run_guides
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
