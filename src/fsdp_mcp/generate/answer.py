@@ -84,9 +84,7 @@ def _free_folder(output_dir: str | None, files: tuple[GeneratedFile, ...]) -> Pa
         raise BadArgument(f"output_dir: {output_dir!r} is a file. Give a folder.")
     taken = [file.path for file in files if (folder / file.path).exists() or (folder / file.path).is_symlink()]
     if taken:
-        raise BadArgument(
-            f"output_dir: {taken[0]} exists in {output_dir!r} already. Move it away, or give another folder."
-        )
+        raise BadArgument(f"output_dir: {output_dir!r} has a {taken[0]} already. Move it, or give another folder.")
     return folder
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping
 
 
 def names_used(source: str) -> tuple[str, ...]:
-    """Return the dotted torch names that the script imports or reads, in order, without local variables' methods."""
+    """Return the torch names that the script reads, and the parameters it passes by keyword, sorted.
+
+    A parameter is written as in the API's address: `torch.distributed.init_process_group#param-device_id`. Methods of
+    local variables are not seen.
+    """
     tree = ast.parse(source)
     aliases = _aliases(tree)
-    found = {name: None for name in aliases.values() if name.startswith("torch.")}
-    for node in ast.walk(tree):
-        name = _resolve(node, aliases)
-        if name is not None and name.startswith("torch."):
-            found[name] = None
-    prefixes = {name.rpartition(".")[0] for name in found}
-    return tuple(sorted(name for name in found if name not in prefixes))
+    found = {name for node in ast.walk(tree) for name in _names(node, aliases) if name.startswith("torch.")}
+    modules = {name.rpartition(".")[0] for name in found}
+    return tuple(sorted(found - modules))
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
@@ -34,7 +35,17 @@ def _stands_for(item: ast.alias) -> str:
     return item.name if item.asname else item.name.partition(".")[0]
 
 
-def _resolve(node: ast.AST, aliases: dict[str, str]) -> str | None:
+def _names(node: ast.AST, aliases: Mapping[str, str]) -> Iterator[str]:
+    """Yield the name that an expression reads, or the parameters that a call passes by keyword."""
+    if isinstance(node, ast.Call):
+        function = _resolve(node.func, aliases)
+        yield from (f"{function}#param-{keyword.arg}" for keyword in node.keywords if function and keyword.arg)
+    else:
+        name = _resolve(node, aliases)
+        yield from (name,) if name else ()
+
+
+def _resolve(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
     """Return the qualified name of `alias.a.b`, or None when it does not start at an import."""
     if isinstance(node, ast.Name):
         return aliases.get(node.id)

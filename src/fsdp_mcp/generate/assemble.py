@@ -2,13 +2,14 @@
 
 A template is Python that can be read as it stands, with its own imports on top. Two marks are added to the language:
 
-    lr = $learning_rate            a value, entered as its `repr`
+    lr = $learning_rate            a value, entered as a Python literal
     loss.backward()  #? bf16 !ddp  the line stays only when the flag bf16 is set and the flag ddp is not
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections import defaultdict
@@ -20,10 +21,10 @@ _IMPORT = re.compile(r"(import|from) ")
 
 
 def fill(template: str, *, flags: frozenset[str], values: Mapping[str, object]) -> str:
-    """Return the template with the lines that `flags` keep and each `$name` replaced by the repr of its value."""
+    """Return the template with the lines that `flags` keep and each `$name` replaced by its value as a literal."""
     kept = (_kept(line, flags) for line in template.strip("\n").splitlines())
     lines = [line for line in kept if line is not None]
-    return _PLACEHOLDER.sub(lambda match: repr(values[match[1]]), "\n".join(lines)) + "\n"
+    return _PLACEHOLDER.sub(lambda match: _literal(values[match[1]]), "\n".join(lines)) + "\n"
 
 
 def join_blocks(blocks: Iterable[str], *, header: str) -> str:
@@ -54,6 +55,14 @@ def merge_imports(lines: Iterable[str]) -> str:
     standard = [text for module, text in statements if _is_standard(module)]
     others = [text for module, text in statements if not _is_standard(module)]
     return "\n\n".join("\n".join(section) for section in (standard, others) if section)
+
+
+def _literal(value: object) -> str:
+    """Return the value as Python source: its repr, with the double quotes that formatters want."""
+    if isinstance(value, tuple):
+        items = [_literal(item) for item in value]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def _kept(line: str, flags: frozenset[str]) -> str | None:

@@ -173,13 +173,12 @@ ACCUMULATION_STEPS = $accumulation  #? accumulate
 """
 
 MAIN = """
+import argparse
 import torch
 import torch.distributed as dist
 
 
-def main() -> None:
-    args = parse_arguments()
-    device = start_process_group()
+def train(args: argparse.Namespace, device: torch.device) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(SEED)  # the same weights on every rank
     with torch.device("meta"):  # no memory yet  #? meta
@@ -211,7 +210,14 @@ def main() -> None:
             print(f"step {step} loss {loss.item() / world_size:.6f}", flush=True)  #? !clip
         if step % args.checkpoint_every == 0 or step == args.steps:  #? dcp
             save_checkpoint(args.checkpoint_dir, step, model, optimizer)  #? dcp
-    dist.destroy_process_group()
+
+
+def main() -> None:
+    args = parse_arguments()
+    device = start_process_group()
+    train(args, device)
+    dist.destroy_process_group()  # once train has let go of the model: DDP would block Gloo's end  #? ddp
+    dist.destroy_process_group()  #? !ddp
 
 
 if __name__ == "__main__":
@@ -265,14 +271,14 @@ from pathlib import Path  #? dcp
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100, help="optimizer steps")  #? !join
+    parser.add_argument("--steps", type=int, default=50, help="optimizer steps")  #? !join
     parser.add_argument("--epochs", type=int, default=4)  #? join
-    parser.add_argument("--steps-per-epoch", type=int, default=25, help="optimizer steps of rank 0")  #? join
-    parser.add_argument("--batch-size", type=int, default=8, help="samples per rank and micro-batch")
+    parser.add_argument("--steps-per-epoch", type=int, default=12, help="optimizer steps of rank 0")  #? join
+    parser.add_argument("--batch-size", type=int, default=$batch_size, help="samples per rank and micro-batch")
     parser.add_argument("--learning-rate", type=float, default=3e-3)
-    parser.add_argument("--sequence-length", type=int, default=128)  #? builtin
-    parser.add_argument("--dim", type=int, default=512)  #? builtin
-    parser.add_argument("--layers", type=int, default=8)  #? builtin
+    parser.add_argument("--sequence-length", type=int, default=$sequence_length)  #? builtin
+    parser.add_argument("--dim", type=int, default=$dim)  #? builtin
+    parser.add_argument("--layers", type=int, default=$layers)  #? builtin
     parser.add_argument("--shard-size", type=int, default=$shard_size, help="ranks that share one model copy")  #? hsdp
     parser.add_argument("--reshard-after-forward", type=int, default=$reshard, help="ranks")  #? reshard_int
     parser.add_argument("--checkpoint-dir", type=Path, default=Path("checkpoints"))  #? dcp

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdp_mcp.generate import blocks
 from fsdp_mcp.generate.assemble import fill, join_blocks
 from fsdp_mcp.generate.launch import launch_files
@@ -9,6 +11,15 @@ from fsdp_mcp.generate.recipe import Options, Recipe, template_flags, template_v
 from fsdp_mcp.models import GeneratedFile
 
 _FUTURE = "from __future__ import annotations"
+_READERS_OWN = {
+    "Block": "the class of the repeated blocks",
+    "Transformer": "the class of the model",
+    "build_model": "makes the model",
+    "load_batch": "gives inputs and targets of batch `number`",
+    "compute_loss": "takes outputs and targets",
+    "ACCUMULATION_STEPS": "micro-batches of an optimizer step",
+}
+"""Names that a snippet takes from the script of the reader."""
 
 
 def build_script(recipe: Recipe, options: Options) -> str:
@@ -33,8 +44,9 @@ def build_snippet(recipe: Recipe, options: Options) -> str:
         used.insert(0, _fill(blocks.START, options))
         order.insert(0, "start_process_group: before all else")
     notes = "\n".join(f"- {line}" for line in order)
-    yours = "" if options.model else "\n`Block` stands for your block class."
-    header = f'"""{recipe.title}\n\nWhere these go:\n{notes}\n`compute_loss` is your loss.{yours}\n"""\n\n{_FUTURE}'
+    body = "\n".join(used)
+    yours = ", ".join(f"{name} ({what})" for name, what in _READERS_OWN.items() if re.search(rf"\b{name}\b", body))
+    header = f'"""{recipe.title}\n\nWhere these go:\n{notes}\nYour own: {yours}.\n"""\n\n{_FUTURE}'
     calls = "\n".join(f"#     {line}" for line in _configuring_lines(_fill(recipe.main, options)))
     return join_blocks(used, header=header) + f"\n\n# In your main function, in this order:\n{calls}\n"
 

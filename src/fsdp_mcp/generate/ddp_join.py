@@ -124,18 +124,17 @@ def sync_optimizer(optimizer: torch.optim.Optimizer, steps: int, device: torch.d
 '''
 
 MAIN = """
+import argparse
 import torch
 import torch.distributed as dist
 
 
-def main() -> None:
-    args = parse_arguments()
-    device = start_process_group()
+def train(args: argparse.Namespace, device: torch.device) -> None:
     torch.manual_seed(SEED)  # the same weights on every rank
     model = Transformer(args.dim, args.layers)  #? builtin
     model = build_model()  #? !builtin
     model = wrap_model(model, device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, fused=True)  # all its state on the device
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, fused=device.type == "cuda")
     torch.manual_seed(SEED + 1 + dist.get_rank())  # other dropout masks on every rank
     done = load_checkpoint(args.checkpoint_dir, model, optimizer) if args.resume else 0  #? dcp
     for epoch in range(done, args.epochs):  #? dcp
@@ -143,7 +142,13 @@ def main() -> None:
         steps = train_epoch(model, optimizer, epoch, args, device)
         sync_optimizer(optimizer, steps, device)
         save_checkpoint(args.checkpoint_dir, epoch + 1, model, optimizer)  # outside Join: every rank takes part  #? dcp
-    dist.destroy_process_group()
+
+
+def main() -> None:
+    args = parse_arguments()
+    device = start_process_group()
+    train(args, device)
+    dist.destroy_process_group()  # once train has let go of the model: DDP would block Gloo's end
 
 
 if __name__ == "__main__":
@@ -172,7 +177,7 @@ def _explain(options: Options) -> tuple[Choice, ...]:
             choice="sync_optimizer after each pass",
             why="Join gives all ranks the same model in the end, but early ranks missed optimizer updates",
         ),
-        Choice(choice="fused AdamW", why="it keeps its step counter on the device too, so that NCCL can broadcast it"),
+        Choice(choice="fused AdamW on GPUs", why="its step counter is on the device too, where NCCL can broadcast it"),
     ]
     if options.join_example == "custom_joinable":
         why = "its own all-reduce needs a hook that joined ranks run in step: once per forward pass of the others"

@@ -73,9 +73,7 @@ def _explain(options: Options) -> tuple[Choice, ...]:
 
 def _caveats(options: Options) -> tuple[str, ...]:
     """Say that FSDP1 is deprecated, and what else to watch for."""
-    notes = [
-        "FSDP1 is deprecated upstream. New code takes fully_shard (FSDP2): strategy='fsdp2' gives the counterpart."
-    ]
+    notes = ["FSDP1 is deprecated upstream in favour of fully_shard: strategy='fsdp2' gives the counterpart."]
     if options.clip_grad_norm is not None:
         notes.append("Clip with the model's own clip_grad_norm_: torch.nn.utils would use each rank's local norm.")
     if options.model is not None and not options.block_classes:

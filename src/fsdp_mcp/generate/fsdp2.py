@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdp_mcp.generate import blocks
 from fsdp_mcp.generate.recipe import Choice, Options, Part, Recipe
+from fsdp_mcp.generate.versions import PROTOTYPE_MODULE, PUBLIC_MODULE, needs_prototype
 
 SHARD = '''
 import argparse  #? sized
@@ -72,10 +73,13 @@ def _parts(options: Options) -> tuple[Part, ...]:
 
 def _methods(options: Options) -> tuple[str, ...]:
     """Return the methods that the templates call on the model and on its gradients' norm."""
-    accumulated = options.gradient_accumulation_steps > 1
+    prototype = needs_prototype(options.torch_version)
+    home, tensor = (
+        (PROTOTYPE_MODULE, "torch.distributed._tensor") if prototype else (PUBLIC_MODULE, "torch.distributed.tensor")
+    )
     used = {
-        "torch.distributed.fsdp.FSDPModule.set_requires_gradient_sync": accumulated,
-        "torch.distributed.tensor.DTensor.full_tensor": options.clip_grad_norm is not None,
+        f"{home}.FSDPModule.set_requires_gradient_sync": options.gradient_accumulation_steps > 1,
+        f"{tensor}.DTensor.full_tensor": options.clip_grad_norm is not None,
     }
     return tuple(name for name, is_used in used.items() if is_used)
 

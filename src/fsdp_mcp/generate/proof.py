@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import join, quote
 
 from fsdp_mcp import call
-from fsdp_mcp.generate.recipe import Options
+from fsdp_mcp.generate.recipe import DEFAULT_SIZES, Options
 from fsdp_mcp.models import GeneratedFile, Program, Receipt, RunReport
 from fsdp_mcp.target import require_torch
 
@@ -21,8 +21,7 @@ Prove = Callable[[Program], RunReport]
 _LOSS = re.compile(r"^step (\d+) loss (\S+)", re.MULTILINE)
 _TIMEOUT_SECONDS = 120
 _TOLERANCE = 1e-5  # losses are printed with six decimals
-_SMALL_MODEL = {"dim": (512, 64), "layers": (8, 2), "sequence-length": (128, 16)}
-_BATCH_SIZE = (8, 4)
+_PROOF_SIZES = {"batch_size": 4, "sequence_length": 16, "dim": 64, "layers": 2}
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,7 @@ def plan(options: Options) -> Plan:
         differences.append(f"reshard_after_forward {options.reshard_size} -> {reshard}")
     if options.cpu_offload:
         differences.append(_offload_difference(options))
-    if options.model is None:
-        differences += [f"{name} {full} -> {small}" for name, (full, small) in _SMALL_MODEL.items()]
-    differences.append(f"batch size {_BATCH_SIZE[0]} -> {_BATCH_SIZE[1]}")
+    differences += [f"{name} {DEFAULT_SIZES[name]} -> {small}" for name, small in _small_sizes(options).items()]
     if options.what == "snippet":
         differences.append("the snippet ran inside the script that what='script' gives")
     nodes = 2 if options.strategy == "hsdp" and options.nodes > 1 else 1
@@ -123,15 +120,20 @@ def _sizes(options: Options) -> tuple[int, int, int | None]:
 
 def _size_arguments(options: Options, shard_group: int, reshard: int | None) -> tuple[str, ...]:
     """Return the arguments that make the script small."""
-    arguments = ["--batch-size", str(_BATCH_SIZE[1])]
-    if options.model is None:
-        for name, (_, small) in _SMALL_MODEL.items():
-            arguments += [f"--{name}", str(small)]
+    arguments: list[str] = []
+    for name, size in _small_sizes(options).items():
+        arguments += [f"--{name.replace('_', '-')}", str(size)]
     if options.strategy == "hsdp":
         arguments += ["--shard-size", str(shard_group)]
     if reshard is not None:
         arguments += ["--reshard-after-forward", str(reshard)]
     return tuple(arguments)
+
+
+def _small_sizes(options: Options) -> dict[str, int]:
+    """Return the sizes of the proof; only the built-in model takes other ones than the batch size."""
+    names = ("batch_size",) if options.model else tuple(_PROOF_SIZES)
+    return {name: _PROOF_SIZES[name] for name in names}
 
 
 def _offload_difference(options: Options) -> str:

@@ -101,6 +101,10 @@ class Recipe:
     caveats: Callable[[Options], tuple[str, ...]]
 
 
+DEFAULT_SIZES = {"batch_size": 8, "sequence_length": 64, "dim": 128, "layers": 4}
+"""Defaults of the script's size arguments: small enough for a first run on a CPU."""
+
+
 def template_flags(options: Options) -> frozenset[str]:
     """Return the flags that the marks of the templates ask for."""
     reshard = options.reshard_after_forward
@@ -135,6 +139,7 @@ def template_flags(options: Options) -> frozenset[str]:
 def template_values(options: Options) -> dict[str, object]:
     """Return the values that the placeholders of the templates stand for."""
     return {
+        **DEFAULT_SIZES,
         "seed": options.seed,
         "accumulation": options.gradient_accumulation_steps,
         "clip": options.clip_grad_norm,

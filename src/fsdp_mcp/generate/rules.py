@@ -11,6 +11,7 @@ from fsdp_mcp.errors import BadArgument
 from fsdp_mcp.generate.recipe import Options
 
 _FACTORY = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<factory>[^\W\d]\w*)")
+_RELEASE = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?", re.ASCII)
 _DEFAULTS = {item.name: item.default for item in fields(Options) if item.name != "strategy"}
 
 
@@ -104,9 +105,7 @@ def _shard_groups(options: Options) -> str | None:
     if world == group:
         smaller = divisors(world)
         use = f"set shard_size to {_either(smaller)}" if smaller else "take more devices"
-        return (
-            f"hsdp needs two shard groups, but one of {group} ranks is all there is. Use nodes=2, {use}, or use fsdp2."
-        )
+        return f"hsdp needs two shard groups; one of {group} ranks is the whole job. Use nodes=2, {use}, or use fsdp2."
     if group == 1:
         return "A shard group of 1 rank shards nothing. Use shard_size=2 or more, or strategy ddp."
     return None
@@ -133,6 +132,13 @@ def _snippet(options: Options) -> str | None:
     return None
 
 
+def _torch_release(options: Options) -> str | None:
+    """Refuse a torch_version that is not X.Y or X.Y.Z."""
+    if options.torch_version is None or _RELEASE.fullmatch(options.torch_version):
+        return None
+    return f"torch_version: got {options.torch_version!r}, expected a release as X.Y or X.Y.Z, or null."
+
+
 RULES: tuple[Callable[[Options], str | None], ...] = (
     _strategy_options,
     _model_name,
@@ -141,6 +147,7 @@ RULES: tuple[Callable[[Options], str | None], ...] = (
     _shard_groups,
     _reshard_size,
     _snippet,
+    _torch_release,
 )
 
 

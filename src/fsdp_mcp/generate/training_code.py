@@ -11,37 +11,43 @@ from fsdp_mcp.generate.recipe import Options, Strategy
 from fsdp_mcp.generate.result import TrainingCode
 from fsdp_mcp.models import Program, RunReport
 
-_VERSION = r"^[0-9]+\.[0-9]+(\.[0-9]+)?$"
-
 
 def generate_training_code(
     strategy: Annotated[Strategy, Field(description="hsdp: shards within, replicates across groups")],
     *,
     what: Annotated[
-        Literal["script", "snippet"], Field(description="snippet: only the lines that configure training")
+        Literal["script", "snippet"],
+        Field(description="snippet: only what configures sharding, precision, optimizer, clipping"),
     ] = "script",
     model: Annotated[
         str | None, Field(description="package.module:factory, no arguments. null: built-in transformer")
     ] = None,
-    block_classes: Annotated[list[str], Field(description="Class names of the model's repeated blocks")] = [],  # noqa: B006
+    block_classes: Annotated[
+        list[str],
+        Field(description="Class names of its repeated blocks; required with model by fsdp2, hsdp, checkpointing"),
+    ] = [],  # noqa: B006
     project_dir: Annotated[str | None, Field(description="Folder that the model is imported from")] = None,
     precision: Annotated[Literal["fp32", "bf16"], Field(description="bf16 reduces gradients in fp32")] = "bf16",
     reshard_after_forward: Annotated[
         bool | int | None, Field(description="fsdp2, hsdp. int: divisor of the shard group. null: torch's default")
     ] = None,
     cpu_offload: Annotated[bool, Field(description="fsdp2, hsdp, fsdp1")] = False,
-    activation_checkpointing: Literal["none", "full"] = "none",
+    activation_checkpointing: Annotated[
+        Literal["none", "full"], Field(description="full: blocks recompute their activations in backward")
+    ] = "none",
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4096)] = 1,
     clip_grad_norm: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="null: no clipping")] = 1.0,
     checkpoint: Annotated[Literal["none", "dcp"], Field(description="dcp: sharded save and resume")] = "none",
     meta_init: Annotated[bool, Field(description="fsdp2, hsdp: only rank 0 builds the whole model")] = False,
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1,
-    devices_per_node: Annotated[int, Field(ge=1, le=1024)] = 8,
-    shard_size: Annotated[int | None, Field(ge=1, description="hsdp: ranks of a group. null: devices_per_node")] = None,
+    devices_per_node: Annotated[int, Field(ge=1, le=1024, description="GPUs, one rank each")] = 8,
+    shard_size: Annotated[
+        int | None, Field(ge=1, description="hsdp: ranks that share one model copy. null: devices_per_node")
+    ] = None,
     launcher: Literal["torchrun", "slurm"] = "torchrun",
     join_example: Annotated[Literal["ddp", "custom_joinable"], Field(description="ddp_join")] = "ddp",
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0,
-    torch_version: Annotated[str | None, Field(pattern=_VERSION, description="X.Y. null: the installed one")] = None,
+    torch_version: Annotated[str | None, Field(description="X.Y. null: the installed one")] = None,
     verify: Annotated[bool, Field(description="Run it on CPU Gloo ranks first")] = True,
     output_dir: Annotated[str | None, Field(description="Write the files there, over none that exists")] = None,
     prove: Callable[[Program], RunReport] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fsdp_mcp.api.history import load_history, oldest_torch
 from fsdp_mcp.errors import BadArgument
 
 PROTOTYPE_MODULE = "torch.distributed._composable.fsdp"
@@ -11,8 +12,18 @@ PUBLIC_MODULE = "torch.distributed.fsdp"
 
 
 def oldest(names: Iterable[str]) -> str:
-    """Return the first torch release that has all of these APIs, as X.Y."""
-    return "2.6" if any(name == "torch.distributed.fsdp.fully_shard" for name in names) else "2.4"  # TODO history
+    """Return the first torch release, X.Y, that has all of these APIs and parameters."""
+    return oldest_torch(recorded for name in names for recorded in _recorded(name))
+
+
+def _recorded(name: str) -> tuple[str, ...]:
+    """Return the name as the history has it: itself, else the API that it belongs to, else nothing.
+
+    The history holds what is distributed; the rest of torch that scripts use (torch.nn, torch.optim) is older.
+    """
+    api = name.partition("#")[0]
+    candidates = (name, api, api.rpartition(".")[0])
+    return tuple(candidate for candidate in candidates if load_history().first(candidate) is not None)[:1]
 
 
 def needs_prototype(torch_version: str | None) -> bool:

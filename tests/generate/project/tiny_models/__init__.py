@@ -1,0 +1,1 @@
+"""Models as a user's project has them."""
