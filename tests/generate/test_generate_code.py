@@ -18,7 +18,6 @@ from fsdp_mcp.generate.registry import RECIPES, find_recipe
 from fsdp_mcp.generate.result import TrainingCode
 from fsdp_mcp.generate.training_code import generate_training_code
 
-
 PROBE = """
 import pkgutil, sys
 for name in sys.argv[1:]:

@@ -16,9 +16,10 @@ from torch.utils.checkpoint import checkpoint  #? recompute
 def wrap_model(model: nn.Module, device: torch.device) -> DistributedDataParallel:
     """Put the whole model on the device; DDP copies the weights of rank 0 and averages gradients over the ranks."""
     blocks = [module for module in model.modules() if isinstance(module, Block)]  #? recompute builtin
-    blocks = [module for module in model.modules() if type(module).__name__ in $block_classes]  #? recompute !builtin
+    names = $block_classes  #? recompute !builtin
+    blocks = [module for module in model.modules() if type(module).__name__ in names]  #? recompute !builtin
     if not blocks:  #? recompute !builtin
-        raise ValueError(f"{type(model).__name__} has no module of a class in {$block_classes}")  #? recompute !builtin
+        raise ValueError(f"{type(model).__name__} has no module of a class in {names}")  #? recompute !builtin
     for block in blocks:  #? recompute
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # keeps inputs only  #? recompute
     device_ids = [device.index] if device.type == "cuda" else None

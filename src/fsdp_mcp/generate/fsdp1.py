@@ -20,9 +20,10 @@ def shard_model(model: nn.Module, device: torch.device) -> FullyShardedDataParal
     """Wrap each block and the root: a block's parameters are whole only while it runs."""  #? blocks
     """Wrap the model as one unit: all its parameters are whole while it runs."""  #? !blocks
     blocks = [module for module in model.modules() if isinstance(module, Block)]  #? builtin
-    blocks = [module for module in model.modules() if type(module).__name__ in $block_classes]  #? blocks !builtin
+    names = $block_classes  #? blocks !builtin
+    blocks = [module for module in model.modules() if type(module).__name__ in names]  #? blocks !builtin
     if not blocks:  #? blocks !builtin
-        raise ValueError(f"{type(model).__name__} has no module of a class in {$block_classes}")  #? blocks !builtin
+        raise ValueError(f"{type(model).__name__} has no module of a class in {names}")  #? blocks !builtin
     for block in blocks:  #? recompute
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # keeps inputs only  #? recompute
     return FullyShardedDataParallel(

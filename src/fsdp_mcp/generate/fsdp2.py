@@ -34,9 +34,10 @@ def shard_model(model: nn.Module, device: torch.device) -> nn.Module:  #? !sized
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type != "cpu"),  #? offload
     }
     blocks = [module for module in model.modules() if isinstance(module, Block)]  #? builtin
-    blocks = [module for module in model.modules() if type(module).__name__ in $block_classes]  #? !builtin
+    names = $block_classes  #? !builtin
+    blocks = [module for module in model.modules() if type(module).__name__ in names]  #? !builtin
     if not blocks:  #? !builtin
-        raise ValueError(f"{type(model).__name__} has no module of a class in {$block_classes}")  #? !builtin
+        raise ValueError(f"{type(model).__name__} has no module of a class in {names}")  #? !builtin
     for block in reversed(blocks):  # children before their parents
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # keeps inputs only  #? recompute
         fully_shard(block, **options)  #? reshard_none
