@@ -208,6 +208,8 @@ def _changes(history: History, name: str) -> Iterator[Change]:
     first = next((at for at in range(len(history.releases)) if history.exists(name, at)), None)
     notes = [row for row in _corrections().get(name, ()) if row.version and row.note]
     old = predecessor(history, name, first) if first else None
+    if old is None and first:
+        yield Change(version=history.releases[first], change="added")
     if old is not None and first is not None:
         yield from _changes_before(history, old, first)
         yield Change(version=history.releases[first], change=f"moved here from {old}")
@@ -220,11 +222,11 @@ def _changes(history: History, name: str) -> Iterator[Change]:
 
 
 def _changes_before(history: History, old: str, first: int) -> Iterator[Change]:
-    since = history.first(old)
-    if since:
-        yield Change(version=history.releases[since], change=f"added as {old}")
+    """Yield the changes of an object under its earlier name."""
     limit = set(history.releases[:first])
-    yield from (change for change in _changes(history, old) if change.version in limit)
+    for change in _changes(history, old):
+        if change.version in limit:
+            yield change.model_copy(update={"change": f"added as {old}"}) if change.change == "added" else change
 
 
 def _compared(history: History, old: str, new: str, at: int) -> Iterator[Change]:

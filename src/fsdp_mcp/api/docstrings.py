@@ -86,13 +86,7 @@ def parse_docstring(docstring: str, known: Iterable[str]) -> ParsedDocstring:
     parser's guess never costs the reader a sentence.
     """
     known = set(known)
-    sections = griffe.parse_google(
-        griffe.Docstring(clean(docstring)),
-        warnings=False,
-        trim_doctest_flags=False,
-        returns_named_value=False,
-        returns_multiple_items=False,
-    )
+    sections = _sections(clean(docstring))
     table: dict[str, tuple[str, str]] = {}
     parts: list[str] = []
     returns: str | None = None
@@ -113,6 +107,20 @@ def parse_docstring(docstring: str, known: Iterable[str]) -> ParsedDocstring:
         types={name: typed for name, (typed, _) in table.items() if typed},
         returns=returns,
     )
+
+
+def _sections(docstring: str) -> list[Any]:
+    """Return griffe's sections, none when it stumbles: griffelib 2.x raises IndexError on a bare colon in Yields."""
+    try:
+        return griffe.parse_google(
+            griffe.Docstring(docstring),
+            warnings=False,
+            trim_doctest_flags=False,
+            returns_named_value=False,
+            returns_multiple_items=False,
+        )
+    except (IndexError, KeyError, ValueError, AttributeError):
+        return []
 
 
 def clean(docstring: str) -> str:

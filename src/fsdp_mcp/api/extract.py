@@ -201,21 +201,26 @@ def importable_names(tree: SourceTree, modules: list[ModuleSource]) -> dict[str,
     return found
 
 
-def visible_names(tree: SourceTree, module: ModuleSource) -> dict[str, When]:
+def visible_names(tree: SourceTree, module: ModuleSource, seen: frozenset[str] = frozenset()) -> dict[str, When]:
     """Return the names that `dir()` of the module would show, with the condition of each."""
     names: dict[str, When] = {}
     for source_name, when in module.stars:
-        source = tree.module(source_name) if tree.owns(source_name) else None
+        source = tree.module(source_name) if tree.owns(source_name) and source_name not in seen else None
         if source is not None and when is not When.STUB:
-            listed = exported(tree, source)
-            if listed is None:
-                listed = {name: at for name, at in visible_names(tree, source).items() if not name.startswith("_")}
-            names.update(listed)
+            names.update(_starred(tree, source, seen | {module.name}))
     for name, bindings in module.bindings.items():
         conditions = [binding.when for binding in bindings if binding.when not in (When.STUB, When.TYPING)]
         if conditions:
             names[name] = min(conditions)
     return names
+
+
+def _starred(tree: SourceTree, source: ModuleSource, seen: frozenset[str]) -> dict[str, When]:
+    """Return the names that `from source import *` binds."""
+    listed = exported(tree, source)
+    if listed is not None:
+        return listed
+    return {name: at for name, at in visible_names(tree, source, seen).items() if not name.startswith("_")}
 
 
 def _add_reexports(tree: SourceTree, objects: dict[str, FoundObject], module_name: str) -> None:
@@ -225,7 +230,7 @@ def _add_reexports(tree: SourceTree, objects: dict[str, FoundObject], module_nam
         for binding in bindings:
             if binding.kind == "from" and tree.owns(binding.module):
                 definition = define(tree, binding.module, binding.original)
-                if definition is not None and definition.home in objects:
+                if definition is not None:
                     _add(objects, f"{module_name}.{name}", definition, listed=True, optional=False)
 
 

@@ -240,6 +240,11 @@ class History:
         """Return the paths that end in `name`."""
         return [path for path in self._by_last.get(name.rpartition(".")[2], ()) if f".{path}".endswith(f".{name}")]
 
+    def closest(self, name: str) -> list[str]:
+        """Return the paths whose end resembles `name`, for each end the one that lived longest."""
+        nearest = closest(name.rpartition(".")[2], self._by_last)
+        return [max(self._by_last[last], key=lambda path: (self.last(path) or 0, -len(path))) for last in nearest]
+
     @cached_property
     def _by_last(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -292,6 +297,6 @@ def oldest_torch(names: Iterable[str]) -> str:
 
 
 def _unknown(name: str, history: History) -> str:
-    nearest = closest(name.partition(_PARAMETER)[0], history.paths)
+    nearest = history.closest(name.partition(_PARAMETER)[0])
     hint = f" Closest: {', '.join(nearest)}." if nearest else ""
     return f"No torch from {history.releases[0]} to {history.releases[-1]} has {name!r}.{hint}"

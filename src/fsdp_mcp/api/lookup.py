@@ -13,7 +13,7 @@ from fsdp_mcp.api.catalogue import Catalogue, expanded, folded, publicity
 from fsdp_mcp.api.changes import Story, tell
 from fsdp_mcp.api.history import History, Record, load_history
 from fsdp_mcp.api.pages import locate
-from fsdp_mcp.errors import UnknownName, closest
+from fsdp_mcp.errors import UnknownName
 from fsdp_mcp.models import ApiParameter, ApiSymbol
 
 _MOST_OTHERS = 4
@@ -44,17 +44,33 @@ def lookup_api(
     activation checkpointing: names and defaults change between releases. Old and partial names work; it says where
     they went. To find an API by what it does, use search_docs.
     """
-    history = load_history()
-    wanted = name.strip().strip("`").removesuffix("()").strip(".")
-    release = _release(history, catalogue, torch_version)
-    if release.is_installed:
-        found = catalogue.find(wanted)
-        if found:
-            return _from_catalogue(found, wanted, release, detail)
-    path = _recorded(history, wanted, release.at)
-    if path is None:
+    release = _release(load_history(), catalogue, torch_version)
+    wanted = name.strip().strip("`").removeprefix("fsdp://api/").removesuffix("()").strip(".")
+    wanted = wanted.replace("#param-", ".")
+    answer = _find(wanted, release, catalogue, detail)
+    if answer is None:
+        owner, _, parameter = wanted.rpartition(".")
+        answer = _parameter_of(_find(owner, release, catalogue, detail) if owner else None, parameter)
+    if answer is None:
         raise UnknownName(_unknown(name, catalogue, release))
-    return _from_history(path, release, detail)
+    return answer
+
+
+def _find(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
+    """Return the answer for a name from the installed torch, else from the history; None when neither has it."""
+    found = catalogue.find(wanted) if release.is_installed else ()
+    if found:
+        return _from_catalogue(found, wanted, release, detail)
+    path = _recorded(release.history, wanted, release.at)
+    return _from_history(path, release, detail) if path is not None else None
+
+
+def _parameter_of(answer: ApiAnswer | None, parameter: str) -> ApiAnswer | None:
+    """Return the answer with a note when it has that parameter, else None."""
+    if answer is None or parameter not in {item.name.lstrip("*") for item in answer.parameters}:
+        return None
+    note = f"`{parameter}` is a parameter of {answer.qualified_name}."
+    return answer.model_copy(update={"warnings": (note, *answer.warnings)})
 
 
 @dataclass(frozen=True)
@@ -115,7 +131,7 @@ def _preference(history: History, path: str, at: int) -> tuple[bool, bool, int, 
 
 
 def _unknown(name: str, catalogue: Catalogue, release: _Release) -> str:
-    nearest = catalogue.closest(name) or closest(name, release.history.paths)
+    nearest = catalogue.closest(name) or release.history.closest(name)
     head = f"No API named {name!r} in torch {release.version}"
     if not nearest:
         return f"{head} or any other release. Search for what it does with search_docs."
@@ -149,7 +165,7 @@ def _from_catalogue(found: Sequence[ApiSymbol], wanted: str, release: _Release, 
         url=symbol.url or None,
         source=symbol.source,
         torch_version=release.version,
-        warnings=tuple(_notes(symbol, wanted, story, others)),
+        warnings=(*_notes(symbol, wanted, story, others), *_alias_note(symbol, wanted, release)),
         detail=detail,
     )
 
@@ -170,6 +186,13 @@ def _notes(symbol: ApiSymbol, wanted: str, story: Story, others: Sequence[ApiSym
         more = len(others) - len(names)
         notes.append(f"Other APIs of that name: {', '.join(names)}{f' and {more} more' if more else ''}.")
     return notes
+
+
+def _alias_note(symbol: ApiSymbol, wanted: str, release: _Release) -> list[str]:
+    """Say since when the asked path leads to the object, when it is another than the one it is told under."""
+    path = expanded(wanted)
+    first = release.history.first(path) if path in symbol.other_paths else None
+    return [] if first is None else [f"{path} is another path to it, there since {release.history.releases[first]}."]
 
 
 def _with_since(

@@ -131,12 +131,18 @@ def exported(tree: SourceTree, module: ModuleSource) -> dict[str, When] | None:
     """Return the names of `__all__` with the condition of each, or None when the module has no `__all__`."""
     if not module.exports:
         return None
+    if module.listed is None:
+        module.listed = {}  # What a module that imports itself in a circle sees of it meanwhile.
+        module.listed = _read_all(tree, module)
+    return module.listed
+
+
+def _read_all(tree: SourceTree, module: ModuleSource) -> dict[str, When]:
     names: dict[str, When] = {}
     for value, when, adds in module.exports:
-        if when is When.STUB:
-            continue
-        added = _evaluate_all(tree, module, value, names)
-        names = {**({} if not adds else names), **{name: names.get(name, when) for name in added}}
+        if when is not When.STUB:
+            added = _evaluate_all(tree, module, value, names)
+            names = {**(names if adds else {}), **{name: names.get(name, when) for name in added}}
     return names
 
 

@@ -73,6 +73,8 @@ class ModuleSource:
     stars: list[tuple[str, When]] = field(default_factory=list)
     exports: list[tuple[ast.expr, When, bool]] = field(default_factory=list)
     """Operations on `__all__`: the expression, its condition, whether it adds to what there was."""
+    listed: dict[str, When] | None = None
+    """What they come to, once worked out."""
 
 
 class SourceTree:
