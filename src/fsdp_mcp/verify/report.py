@@ -81,7 +81,7 @@ def _rank_report(fact: dict[str, Any], names: _Names) -> RankReport:
     return RankReport(
         rank=fact["rank"],
         status=status,
-        exit_code=fact["exit_code"],
+        exit_code=fact["error"]["exit_code"] if fact["error"] and fact["exit_code"] is None else fact["exit_code"],
         signal=_signal_name(fact["signal"]) if fact["ended_by"] is None else None,
         output=names.shorten(fact["output"]),
         output_omitted_bytes=fact["output_omitted_bytes"],

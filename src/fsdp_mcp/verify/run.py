@@ -23,21 +23,20 @@ _ENTRY = "train.py"
 
 
 def run_on_gloo(
-    code: Annotated[str | None, Field(description="Script text; it sees what torchrun sets. Or `path`")] = None,
+    code: Annotated[str | None, Field(description="Script text")] = None,
     *,
-    path: Annotated[str | None, Field(description="Script file instead of `code`")] = None,
-    world_size: Annotated[int, Field(ge=1, le=16)] = 2,
-    nodes: Annotated[int, Field(ge=1, le=16, description="Pretended nodes; divides world_size")] = 1,
-    timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Then stuck ranks are reported and ended")] = 60,
-    arguments: Annotated[list[str], Field(description="Command line of the script")] = [],  # noqa: B006
-    files: Annotated[dict[str, str], Field(description="Further files: relative name to text")] = {},  # noqa: B006
-    project_dir: Annotated[str | None, Field(description="Folder put on the import path")] = None,
-    map_cuda_to_cpu: Annotated[bool, Field(description="Run CUDA calls on CPU and list them")] = True,
+    path: Annotated[str | None, Field(description="Script file, instead of code")] = None,
+    world_size: Annotated[int, Field(ge=1, le=16, description="Ranks")] = 2,
+    nodes: Annotated[int, Field(ge=1, description="Pretended nodes")] = 1,
+    timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Stuck ranks end then")] = 60,
+    arguments: Annotated[list[str], Field(description="Of the script")] = [],  # noqa: B006
+    files: Annotated[dict[str, str], Field(description="Other files: name to text")] = {},  # noqa: B006
+    project_dir: Annotated[str | None, Field(description="Put on the import path")] = None,
+    map_cuda_to_cpu: Annotated[bool, Field(description="Run CUDA calls on CPU")] = True,
 ) -> RunReport:
-    """Run a torch.distributed script on local CPU ranks over Gloo: no GPU, no network, ended when time is up.
+    """Run a torch.distributed script on CPU ranks over Gloo; say how each ended and the line it failed or hangs at.
 
-    Says for each rank how it ended, the output, the error with your line, or the line it hangs at, and which rank
-    failed first. Use it to prove code before it goes to GPUs. Ranks run in an empty folder that is removed.
+    No GPU, no network, an empty folder, an end at the time limit. Prove code here before it goes to GPUs.
     """
     if not call.current().may_run:
         raise Forbidden("This server does not run code. Start it with --allow-run, or use the stdio server.")

@@ -26,7 +26,7 @@ from .job import START, Job, remove_tree
 from .watch import Rank, Watch
 
 CAN_FORK = sys.platform.startswith("linux")
-"""Elsewhere each rank is a fresh process: macOS does not support forking once its frameworks are loaded."""
+"""Elsewhere, and without isolation, each rank is a fresh process: macOS cannot fork once its frameworks are loaded."""
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def _supervise(job: Job, reporter: Reporter, kind: str) -> None:
         reporter.send("failed", f"The target interpreter cannot import torch: {type(error).__name__}: {error}")
         return
     bound = limits.address_space_bound()
-    if CAN_FORK:
+    if CAN_FORK and kind != "process_group":
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             port = listener.getsockname()[1]
             ranks: list[Rank] = []

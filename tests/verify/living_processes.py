@@ -1,0 +1,33 @@
+"""Finds processes by their command line and waits for their end."""
+
+import os
+import select
+from pathlib import Path
+
+
+def processes_that_mention(text: str) -> set[int]:
+    """Return the living processes whose command line contains `text`, our own excluded."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            words = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in words and state != "Z" and int(entry.name) != os.getpid():
+            found.add(int(entry.name))
+    return found
+
+
+def wait_until_ended(processes: set[int], *, seconds: int) -> bool:
+    """Wait for the end of all processes; return whether it came."""
+    for pid in processes:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ended = select.select([descriptor], [], [], seconds)[0]
+        os.close(descriptor)
+        if not ended:
+            return False
+    return True
