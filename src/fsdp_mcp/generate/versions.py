@@ -40,9 +40,15 @@ def check_version(names: Iterable[str], torch_version: str | None) -> None:
     if newer:
         worst = max(newer, key=lambda name: _numbers(needed[name]))
         raise BadArgument(
-            f"torch_version={torch_version} is too old: {worst} needs torch {needed[worst]} or newer."
-            " Ask for that version, or leave out the option that uses it."
+            f"torch {torch_version} is too old: {_shown(worst)} needs torch {needed[worst]} or newer."
+            " Give such a torch_version, or leave out the option that uses it."
         )
+
+
+def _shown(name: str) -> str:
+    """Return `api(parameter)` for the address of a parameter."""
+    api, _, parameter = name.partition("#param-")
+    return f"{api}({parameter})" if parameter else api
 
 
 def is_older(version: str, than: str) -> bool:
