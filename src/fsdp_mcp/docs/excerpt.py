@@ -68,14 +68,14 @@ def _units(body: str) -> list[_Unit]:
 
 def _paragraph_pieces(paragraph: str) -> list[str]:
     lines = paragraph.split("\n")
-    return lines if paragraph.startswith(("|", "    ", ">>>")) else _prose_pieces(lines)
+    return lines if paragraph.startswith(("|", "+-", "    ", ">>>")) else _prose_pieces(lines)
 
 
 def _prose_pieces(lines: list[str]) -> list[str]:
     """Join wrapped lines; a list item stays one piece, the rest is split into sentences."""
     blocks: list[str] = []
     for line in lines:
-        if blocks and not _LIST_ITEM.match(line) and not line.startswith(("|", "**")):
+        if blocks and not _LIST_ITEM.match(line) and not line.startswith(("|", "+", "**")):
             blocks[-1] = f"{blocks[-1]} {line.strip().removeprefix('> ')}"
         else:
             blocks.append(line)
@@ -102,7 +102,7 @@ def _choose(units: list[_Unit], held: list[frozenset[str]], terms: Mapping[str, 
         worth.update({term: worth[term] * _TOLD_AGAIN for term in held[best]})
         open_numbers = [number for number in open_numbers if number != best and costs[number] <= room]
     for number in range(len(units)):  # The opening of a section says what it is about.
-        if number not in chosen and costs[number] > room:
+        if number not in chosen and (units[number].is_code or costs[number] > room):
             break
         room -= 0 if number in chosen else costs[number]
         chosen.add(number)

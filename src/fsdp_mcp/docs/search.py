@@ -14,6 +14,7 @@ from fsdp_mcp.models import IndexEntry, Kind, Result, Value
 from fsdp_mcp.tokens import estimate_tokens
 
 _WEAK = 0.3  # share of the question's weight that the best hit covers
+_NEAREST = 2  # hits of a question that hardly matches
 _RELEVANT = 0.5  # share of the best hit's score
 _FRAME_TOKENS = 60  # first and last line of the rendering
 _SMALLEST_EXCERPT = 24
@@ -84,11 +85,12 @@ def search_docs(
     if not question.terms:
         raise BadArgument(f"query: got {query[:60]!r}, which has no word to search for. Give a question or a name.")
     ranking = index.rank(question, kind=kind)
-    hits = _fit(ranking.hits[:limit], question=question, index=index, max_tokens=max_tokens)
+    found = ranking.hits if ranking.coverage >= _WEAK else ranking.hits[:_NEAREST]
+    hits = _fit(found[:limit], question=question, index=index, max_tokens=max_tokens)
     return SearchResult(
         torch_version=index.torch_version,
         hits=hits,
-        omitted=_omitted(ranking.hits, shown=len(hits)),
+        omitted=_omitted(found, shown=len(hits)),
         suggestion=_suggestion(ranking, index=index, kind=kind),
     )
 

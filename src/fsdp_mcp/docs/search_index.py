@@ -35,9 +35,11 @@ _LEAST_SHARE = 0.2  # of the best score, that an entry is looked at closely
 _PER_SYMBOL = 2
 _EXACT = 3.0
 _MENTIONED = 1.35
-_OTHER_GENERATION = 0.72
+_OLDER_GENERATION = 0.72  # when the question does not say which
+_OTHER_GENERATION = 0.55  # when it asks for one
 _NOT_ON_ITS_PAGE = 0.9
 _PRIVATE = 0.7
+_COMMON = 1 / 3  # of all entries; a term that more of them hold tells little and costs most
 _CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
 _SHORTEST_CORRECTED = 5
 _COVERAGE_SHARE = 0.7
@@ -216,13 +218,13 @@ class SearchIndex:
         return [] if known or len(leaf) < _SHORTEST_CORRECTED else self.spelling.closest(leaf)
 
     def _telling_terms(self, terms: dict[str, float]) -> dict[str, float]:
-        """Drop the terms that most entries hold, and all but the rarest of a long question.
+        """Drop the terms that very many entries hold, and all but the rarest of a long question.
 
         BM25Okapi gives a term of more than half the entries more weight than one of just under half.
         """
-        half = len(self.rows) / 2
+        common = len(self.rows) * _COMMON
         counts = {term: end - start for term, (start, end) in ((term, self.postings.span(term)) for term in terms)}
-        telling = {term: times for term, times in terms.items() if counts[term] <= half} or terms
+        telling = {term: times for term, times in terms.items() if counts[term] <= common} or terms
         if len(telling) <= MAX_TERMS:
             return telling
         kept = sorted(telling, key=lambda term: (not counts[term], counts[term]))[:MAX_TERMS]
@@ -232,7 +234,11 @@ class SearchIndex:
         """Return for each candidate the share of the question's weight, by rarity, whose terms it holds."""
         found = dict.fromkeys(pool, 0.0)
         total = 0.0
+        translated = any(times < 1 for times in terms.values())
         for term, times in terms.items():
+            start, end = self.postings.span(term)
+            if start == end and translated and not term.isascii():
+                continue  # Characters that the glossary has read already.
             gain = times * max(self.postings.rarity(term), 0.0)
             total += gain
             for number in self.postings.holding(term, found):
@@ -243,23 +249,23 @@ class SearchIndex:
         """Return what each candidate's score is multiplied with for names that the question mentions."""
         found = dict.fromkeys(pool, 1.0)
         mentioned = {number for word in question.identifiers for number in self.nearly_named(word)}
-        other = self._unasked_families(question)
+        generations = self._generations(question)
         for number in found:
             if number in exact:
                 found[number] *= _EXACT
             elif number in mentioned:
                 found[number] *= _MENTIONED
-            if self._families[number] in other:
-                found[number] *= _OTHER_GENERATION
+            found[number] *= generations.get(self._families[number], 1.0)
             found[number] *= _standing(self.rows[number])
         return found
 
-    def _unasked_families(self, question: Question) -> set[str]:
-        """Return the generations that the question does not ask for: without a hint all but the preferred ones."""
+    def _generations(self, question: Question) -> dict[str, float]:
+        """Return what entries of each generation count; those that nobody asked for less than the others."""
         folded = question.text.casefold()
         asked = {family.name for family in self.families if any(hint.casefold() in folded for hint in family.hints)}
         wanted = asked or {family.name for family in self.families if family.preferred}
-        return {family.name for family in self.families} - wanted
+        less = _OTHER_GENERATION if asked else _OLDER_GENERATION
+        return {family.name: 1.0 if family.name in wanted else less for family in self.families}
 
     @cached_property
     def _families(self) -> list[str]:
