@@ -72,7 +72,7 @@ def test_every_snippet_passes_ruff_but_for_the_readers_own_names(tmp_path: Path)
     snippets = [item for item in pairwise_combinations() if dict(item)["what"] == "snippet"]
     for number, combination in enumerate(snippets):
         snippet = content(generate(**arguments(combination)), "snippet.py")
-        own = re.findall(r"(\w+) \(", snippet.partition("Your own: ")[2].splitlines()[0])
+        own = re.findall(r"^- (\w+):", snippet.partition("Your own:\n")[2], re.MULTILINE)
         (tmp_path / f"snippet_{number}.py").write_text(snippet, encoding="utf-8")
         (tmp_path / "ruff.toml").write_text(f"builtins = {own}", encoding="utf-8")
         command = ["check", "--output-format", "concise", "--config", str(tmp_path / "ruff.toml")]

@@ -7,7 +7,7 @@ import re
 from fsdp_mcp.generate import blocks
 from fsdp_mcp.generate.assemble import fill, join_blocks
 from fsdp_mcp.generate.launch import launch_files
-from fsdp_mcp.generate.recipe import Options, Recipe, template_flags, template_values
+from fsdp_mcp.generate.recipe import Options, Part, Recipe, template_flags, template_values
 from fsdp_mcp.models import GeneratedFile
 
 _FUTURE = "from __future__ import annotations"
@@ -33,22 +33,30 @@ def build_script(recipe: Recipe, options: Options) -> str:
 
 
 def build_snippet(recipe: Recipe, options: Options) -> str:
-    """Return snippet.py: blocks of the script as they stand in it, and the lines of its `main` that use them."""
-    parts = recipe.parts(options)
-    used = [_fill(part.template, options) for part in parts]
-    order = [f"{_first_name(text)}: {part.where}" for part, text in zip(parts, used, strict=True)]
-    if options.checkpoint == "dcp":
-        used.append(_fill(blocks.CHECKPOINT, options))
-        order.append("save_checkpoint, load_checkpoint: on all ranks, loading after the optimizer is made")
-    if options.cpu_offload:
-        used.insert(0, _fill(blocks.START, options))
-        order.insert(0, "start_process_group: before all else")
-    notes = "\n".join(f"- {line}" for line in order)
-    body = "\n".join(used)
-    yours = ", ".join(f"{name} ({what})" for name, what in _READERS_OWN.items() if re.search(rf"\b{name}\b", body))
-    header = f'"""{recipe.title}\n\nWhere these go:\n{notes}\nYour own: {yours}.\n"""\n\n{_FUTURE}'
-    calls = "\n".join(f"#     {line}" for line in _configuring_lines(_fill(recipe.main, options)))
-    return join_blocks(used, header=header) + f"\n\n# In your main function, in this order:\n{calls}\n"
+    """Return snippet.py: blocks of the script as they stand in it, and the lines of its `train` that use them."""
+    used = [(part, _fill(part.template, options)) for part in _snippet_parts(recipe, options)]
+    texts = [text for _, text in used]
+    notes = ["Where these go:", *(f"- {_defined_names(text)}: {part.where}" for part, text in used)]
+    notes += ["Your own:", *_readers_own("\n".join(texts), options)]
+    header = "\n".join([f'"""{recipe.title}', "", *notes, '"""', "", _FUTURE])
+    calls = [f"#     {line}" for line in _configuring_lines(_fill(recipe.main, options))]
+    return "\n".join([join_blocks(texts, header=header), "", "# In your main function, in this order:", *calls, ""])
+
+
+def _snippet_parts(recipe: Recipe, options: Options) -> tuple[Part, ...]:
+    """Return the parts of a recipe, with the process group when offload asks for its backends, and the checkpoint."""
+    before = (Part("before all else", blocks.START),) if options.cpu_offload else ()
+    after = (Part("on all ranks; load after the optimizer is made", blocks.CHECKPOINT),)
+    return (*before, *recipe.parts(options), *(after if options.checkpoint == "dcp" else ()))
+
+
+def _readers_own(code: str, options: Options) -> list[str]:
+    """Return what the blocks take from the reader's script, a line each."""
+    lines = [f"- {name}: {what}" for name, what in _READERS_OWN.items() if re.search(rf"\b{name}\b", code)]
+    requested = {"shard_size": options.shard_group, "reshard_after_forward": options.reshard_size}
+    names = dict.fromkeys(re.findall(r"\bargs\.(\w+)", code))
+    shown = [f"{name} ({requested[name]} here)" if name in requested else name for name in names]
+    return [*lines, f"- args: {', '.join(shown)}"] if shown else lines
 
 
 def answer_files(recipe: Recipe, options: Options, script: str) -> tuple[GeneratedFile, ...]:
@@ -68,14 +76,13 @@ def _import_model(model: str) -> str:
     return f"import {module} as model_module\nfrom {module} import {factory} as build_model\n"
 
 
-def _first_name(block: str) -> str:
-    """Return the name of the first function or class of a block."""
-    line = next(line for line in block.splitlines() if line.startswith(("def ", "class ")))
-    return line.split()[1].partition("(")[0]
+def _defined_names(block: str) -> str:
+    """Return the names of the functions and classes of a block."""
+    return ", ".join(re.findall(r"^(?:def|class) (\w+)", block, re.MULTILINE))
 
 
 def _configuring_lines(main: str) -> list[str]:
-    """Return the lines of `main` from the model to the last training call that set training up."""
+    """Return the lines of the training function that call the blocks or make the optimizer."""
     wanted = ("shard_model(", "wrap_model(", "load_initial_weights(", "torch.optim.", "load_checkpoint(")
     used = (*wanted, "train_step(", "train_epoch(", "sync_optimizer(", "save_checkpoint(")
     return [line.strip() for line in main.splitlines() if any(name in line for name in used)]
