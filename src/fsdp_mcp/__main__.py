@@ -227,6 +227,8 @@ def _serve(options: argparse.Namespace) -> int:
     )
     if remote:
         return _serve_http(settings, options)
+    if sys.stdin.isatty():
+        print("Waiting for an MCP client on stdin. Register it: claude mcp add fsdp -- fsdp-mcp serve", file=sys.stderr)
     server.serve_stdio(settings)
     return 0
 

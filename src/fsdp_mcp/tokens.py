@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-_BYTES_PER_TOKEN = 3  # o200k_base has 3.3 bytes a token on code, 4.0 on Markdown, 3.5 on Chinese: 3 is on the safe side.
+# o200k_base has 3.3 bytes a token on code, 4.0 on Markdown, 3.5 on Chinese: 3 is on the safe side.
+_BYTES_PER_TOKEN = 3
 
 
 def estimate_tokens(text: str) -> int:
