@@ -248,10 +248,10 @@ class RunReport(Result):
         """Return the verdict, the first failure with its line, the other ranks, and the end of one rank's output."""
         parts = [
             self._verdict(),
-            _one_line_each(self._rank_lines(), most=8),
+            _one_line_each(self._rank_lines(), most=6),
             self._known_cause(),
             self._output(),
-            _one_line_each(self._cuda_lines(), most=8),
+            _one_line_each(self._cuda_lines(), most=6),
         ]
         return "\n\n".join(part for part in parts if part)
 
@@ -264,7 +264,7 @@ class RunReport(Result):
             return f"**ok**: {how}"
         place = f" at {first.file}:{first.line}" if first.file else ""
         code = _code_of(self.ranks[first.rank])
-        return f"**failed**: {how}. Rank {first.rank} first{place}: {_cut(first.message, 700)}" + (
+        return f"**failed**: {how}. Rank {first.rank} first{place}: {_cut(first.message, 500)}" + (
             f"\n`{_cut(code, 200)}`" if code else ""
         )
 
@@ -275,7 +275,7 @@ class RunReport(Result):
         for rank in () if self.ok else self.ranks:
             if rank.rank != told:
                 groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
-        return [f"- {_numbered(ranks, word='rank')}: {how}" for how, ranks in groups.items()]
+        return [f"- {_numbered(ranks, word='rank')}: {_cut(how, 220)}" for how, ranks in groups.items()]
 
     def _known_cause(self) -> str:
         known = self.diagnosis
@@ -300,7 +300,7 @@ class RunReport(Result):
         lines: dict[str, list[int]] = {}
         for kind, what, line in uses:
             lines.setdefault(f"- {kind}: {what}", []).extend([line] if line else [])
-        return [f"{text}{_at_lines(found)}" for text, found in lines.items()]
+        return [_cut(f"{text}{_at_lines(found)}", 120) for text, found in lines.items()]
 
 
 _SHOWN_OUTPUT_BYTES = 1_500

@@ -52,6 +52,8 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
         import_path=["/s/code"],
         user_roots=["/s/code"],
         preload=[],
+        fresh=False,
+        starts_ranks=False,
         map_cuda=False,
     )
     job.write(str(tmp_path / "job.json"))

@@ -212,6 +212,21 @@ def test_fresh_processes_work_where_nothing_can_be_isolated(isolation: Callable[
     assert (report.isolation, ends) == ("process_group", [("error", "KeyError", 4)] * 2)
 
 
+def test_a_variable_that_torch_reads_at_import_has_its_effect() -> None:
+    code = """
+import os
+os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+import torch.distributed as dist
+print(dist.get_debug_level())
+"""
+    assert run_on_gloo(code, world_size=1).ranks[0].output == "DebugLevel.DETAIL\n"
+
+
+def test_a_script_that_spawns_its_ranks_runs_as_one_process() -> None:
+    report = run_on_gloo((SCRIPTS / "spawns_ranks.py").read_text(), world_size=1)
+    assert (report.ok, sorted(report.ranks[0].output.splitlines())) == (True, ["0 sees 3.0", "1 sees 3.0"])
+
+
 def test_a_work_dir_is_kept_between_runs(tmp_path: Path) -> None:
     code = "from pathlib import Path\nstate = Path('state')\nprint(state.exists())\nstate.touch()"
     program = Program(files={"train.py": code}, world_size=1, work_dir=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -24,7 +25,7 @@ from fsdp_mcp.verify.rank_side.job import START, Job, remove_tree
 _POLL_SECONDS = 0.05
 _START_SECONDS = 180.0
 """For importing torch, which takes a minute from a cold network disk."""
-_END_SECONDS = 15.0
+_END_SECONDS = 40.0
 """For the supervisor's own grace periods after the time-out, before the server ends it."""
 _QUIET_SECONDS = 2.0
 """A call that is over sooner reports no progress."""
@@ -118,6 +119,7 @@ def _lay_out(program: Program, scratch: Path) -> Folders:
 def _job(program: Program, folders: Folders) -> Job:
     """Say it in the supervisor's words."""
     sources = [*program.files.values(), *_texts_beside(program, folders)]
+    alone = program.world_size == 1
     import_path = [folders.entry.parent, program.project_dir or folders.work_dir, folders.work_dir]
     return Job(
         entry=str(folders.entry),
@@ -130,6 +132,8 @@ def _job(program: Program, folders: Folders) -> Job:
         import_path=[str(path) for path in dict.fromkeys(import_path)],
         user_roots=[str(root) for root in folders.roots],
         preload=["torch.distributed.fsdp"] if any(_mentions(text, "fsdp", "fully_shard") for text in sources) else [],
+        fresh=any(_mentions(text, *_READ_AT_IMPORT) for text in sources),
+        starts_ranks=alone and any(_mentions(text, "spawn(", "start_processes(") for text in sources),
         map_cuda=program.map_cuda_to_cpu and any(_mentions(text, "cuda", "nccl") for text in sources),
     )
 
@@ -139,6 +143,10 @@ def _mentions(text: str, *words: str) -> bool:
     return any(word in folded for word in words)
 
 
+_READ_AT_IMPORT = ("torch_distributed_debug", "torch_logs", "torch_cpp_log_level", "omp_num_threads", "mkl_num_threads")
+"""Variables that torch and OpenMP read at import: a script that sets one needs a process without torch."""
+
+_MOST_FOLDERS = 300
 _MOST_SOURCE_FILES = 300
 _MOST_SOURCE_BYTES = 1 << 20
 
@@ -149,11 +157,10 @@ def _texts_beside(program: Program, folders: Folders) -> Iterator[str]:
         return
     looked = 0
     for top in dict.fromkeys((folders.entry.parent, program.project_dir or folders.entry.parent)):
-        for parent, names, files in os.walk(top):
+        for parent, names, files in itertools.islice(os.walk(top), _MOST_FOLDERS):
             names[:] = [name for name in names if not name.startswith(".") and name not in ("site-packages", "venv")]
-            for name in files:
-                path = Path(parent, name)
-                if looked < _MOST_SOURCE_FILES and path.suffix == ".py" and path.stat().st_size < _MOST_SOURCE_BYTES:
+            for path in (Path(parent, name) for name in files if name.endswith(".py")):
+                if looked < _MOST_SOURCE_FILES and path.is_file() and path.stat().st_size < _MOST_SOURCE_BYTES:
                     looked += 1
                     yield path.read_text(encoding="utf-8", errors="replace")
 

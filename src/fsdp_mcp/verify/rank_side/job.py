@@ -29,6 +29,8 @@ class Job:
         import_path: folders put first on the import path of the ranks.
         user_roots: folders whose files are the user's; a line of theirs is what an error is located at.
         preload: modules imported once, before the ranks are forked.
+        fresh: whether each rank has to be a process that has not imported torch yet.
+        starts_ranks: whether the script starts its ranks itself, so that it has to find no variables of torchrun.
         map_cuda: whether to map CUDA calls to the CPU.
     """
 
@@ -42,6 +44,8 @@ class Job:
     import_path: list[str]
     user_roots: list[str]
     preload: list[str]
+    fresh: bool
+    starts_ranks: bool
     map_cuda: bool
 
     @staticmethod

@@ -32,9 +32,25 @@ _open_files: list[IO[str]] = []  # faulthandler writes to their descriptors: the
 
 
 def environment(job: Job, rank: int, port: int) -> dict[str, str]:
-    """Return what a rank finds in its environment beyond the supervisor's: the variables that torchrun sets."""
-    per_node = job.world_size // job.nodes
+    """Return what a rank finds in its environment beyond the supervisor's."""
     home, temporary = (str(Path(job.scratch, name)) for name in ("home", "tmp"))
+    return {
+        **({} if job.starts_ranks else _set_by_torchrun(job, rank, port)),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HOME": home,
+        "TMPDIR": temporary,
+        "TEMP": temporary,
+        "TMP": temporary,
+        # Processes that a rank starts look for packages where the target does, although HOME has moved.
+        "PYTHONUSERBASE": site.getuserbase(),
+        **_loopback(),
+    }
+
+
+def _set_by_torchrun(job: Job, rank: int, port: int) -> dict[str, str]:
+    """Return the variables that torchrun sets, for a store that the supervisor holds as torchrun's agent does."""
+    per_node = job.world_size // job.nodes
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank % per_node),
@@ -51,15 +67,6 @@ def environment(job: Job, rank: int, port: int) -> dict[str, str]:
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": "none",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HOME": home,
-        "TMPDIR": temporary,
-        "TEMP": temporary,
-        "TMP": temporary,
-        # Processes that a rank starts look for packages where the target does, although HOME has moved.
-        "PYTHONUSERBASE": site.getuserbase(),
-        **_loopback(),
     }
 
 

@@ -115,7 +115,7 @@ def _supervise(job: Job, reporter: Reporter, kind: str) -> None:
         reporter.send("failed", f"The target interpreter cannot import torch: {type(error).__name__}: {error}")
         return
     bound = limits.address_space_bound()
-    if CAN_FORK and kind != "process_group":
+    if CAN_FORK and kind != "process_group" and not job.fresh:
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             port = listener.getsockname()[1]
             ranks: list[Rank] = []
