@@ -52,6 +52,24 @@ def test_a_blank_line_below_a_title_does_not_hide_its_entries() -> None:
     assert parse_docstring("Do it.\n\nArgs:\n\n    flag: Whether.\n", ["flag"]).descriptions == {"flag": "Whether."}
 
 
+def test_a_description_that_goes_on_at_the_entrys_own_margin_stays_whole() -> None:
+    parsed = parse_docstring(
+        "Do it.\n\nArgs:\n    mesh_dim (str/int, optional): the name\n    of the dimension.\n    other: more\n\nDone.",
+        ["mesh_dim", "other"],
+    )
+    assert parsed.descriptions == {"mesh_dim": "the name\nof the dimension.", "other": "more"}
+    assert parsed.text == "Do it.\n\nDone."
+
+
+def test_a_note_on_its_own_line_keeps_its_title() -> None:
+    text = parse_docstring("Do it.\n\nWarn: only before ``step``\n    and after it.\n\nDone.", []).text
+    assert text == "Do it.\n\nWarn: only before `step`\nand after it.\n\nDone."
+
+
+def test_a_signature_at_the_top_is_no_summary() -> None:
+    assert parse_docstring("get(dst, handle) -> None\n\nCopy it.", []).summary == "Copy it."
+
+
 def test_attributes_describe_fields() -> None:
     parsed = parse_docstring("A policy.\n\nAttributes:\n    dtype (torch.dtype): The type.\n", ["dtype"])
     assert parsed.descriptions == {"dtype": "The type."}
@@ -122,16 +140,18 @@ _LINES = st.lists(
 ).map("\n".join)
 
 
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
+
+
 @settings(max_examples=200, deadline=None)
 @example("Yields:\n:\n    name (int): text")
 @given(_LINES)
 def test_no_docstring_breaks_the_parser_or_loses_a_word(docstring: str) -> None:
     parsed = parse_docstring(docstring, ["name"])
     kept = " ".join([parsed.text or "", *parsed.descriptions, *parsed.descriptions.values(), *parsed.types.values()])
-    structure = set(
-        re.findall(r"\w+", "Args Arguments Attributes Returns Raises Yields Example optional deprecated name")
-    )
-    assert set(re.findall(r"\w+", to_markdown(docstring))) - set(re.findall(r"\w+", kept)) - structure <= {"python"}
+    structure = _words("Args Arguments Attributes Returns Raises Yields Example optional deprecated name")
+    assert _words(to_markdown(docstring)) - _words(kept) - structure <= {"python"}
 
 
 @settings(max_examples=150, deadline=None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from textwrap import indent
 from typing import Any
 
@@ -19,6 +20,11 @@ _TITLES = (
     "|Attributes|Returns?|Raises|Yields"
 )
 _HEADER = re.compile(rf"^([ \t]*)({_TITLES}|Examples?|Usage)[ \t]*:{{1,2}}[ \t]*$", re.MULTILINE)
+_SIGNATURE = re.compile(r"^\w+\([^\n]*\) -> \S.*$|^\w+\([^\n]*\)$")
+_TABLE = re.compile(
+    r"^[ \t]*(Args|Arguments|Params|Parameters|Keyword [Aa]rg(ument)?s|Attributes|Raises)[ \t]*:[ \t]*$"
+)
+_ENTRY_HEAD = re.compile(r"^\s*[`*\\.\w]+( *\(.*)?( *:|$)|^\s*[-*] ")
 _ROLE = re.compile(r":(?:[\w+-]+:)*[\w+-]+:`([^`]+)`")
 _ENTRY = re.compile(r"^(\s+\*{0,2}\w+) *(\([^\n]*?\))? +:(?= |$)", re.MULTILINE)
 _ADMONITIONS = (
@@ -26,8 +32,8 @@ _ADMONITIONS = (
     "see also",
 )
 _STRUCTURE = {
-    *re.findall(r"\w+", _TITLES.replace("?", "")),
-    *("Return", "Example", "Examples", "optional", "deprecated", "python"),
+    *re.findall(r"\w+", _TITLES.replace("?", "").casefold()),
+    *("return", "example", "examples", "optional", "deprecated", "python"),
 }
 """Words that the rendering may add or drop without a loss to the reader."""
 
@@ -137,7 +143,21 @@ def clean(docstring: str) -> str:
         if not line.strip() and lines and _HEADER.match(lines[-1]):
             continue
         lines.append(f"{header[1]}{header[2]}:" if header else _roles_in_head(line))
-    return _ENTRY.sub(lambda match: f"{match[1]}{' ' + match[2] if match[2] else ''}:", "\n".join(lines))
+    text = "\n".join(_indent_continuations(lines))
+    return _ENTRY.sub(lambda match: f"{match[1]}{' ' + match[2] if match[2] else ''}:", text)
+
+
+def _indent_continuations(lines: list[str]) -> Iterator[str]:
+    """Yield the lines, those deeper that continue an entry of a table and are written as if they began one."""
+    margin: int | None = None
+    for before, line in pairwise(["", *lines]):
+        indented = len(line) - len(line.lstrip())
+        if _TABLE.match(before):
+            margin = indented
+        elif margin is not None and line.strip() and indented < margin:
+            margin = None
+        continues = bool(before.strip()) and not _TABLE.match(before) and not _ENTRY_HEAD.match(line)
+        yield f"    {line}" if line.strip() and indented == margin and continues else line
 
 
 def _roles_in_head(line: str) -> str:
@@ -145,7 +165,7 @@ def _roles_in_head(line: str) -> str:
     head = re.match(r"^\s+\*{0,2}\w+ ?\((?:[^()]|\([^()]*\))*\) ?:", line)
     if head is None:
         return line
-    return _ROLE.sub(lambda match: role_label(match[1]).rpartition(".")[2], head[0]) + line[head.end() :]
+    return _ROLE.sub(lambda match: role_label(match[1]), head[0]) + line[head.end() :]
 
 
 def _read_section(section: Any, known: set[str]) -> tuple[dict[str, tuple[str, str]], str]:
@@ -210,9 +230,11 @@ def _listed(section: Any) -> str:
 
 def _admonition(section: Any) -> str:
     """Return a note as such; a prose line that merely ends in a colon becomes prose again."""
-    contents = section.value.contents
-    title = section.title or section.value.kind
-    if title.casefold() in _ADMONITIONS:
+    kind, contents = str(section.value.kind).replace("-", " "), section.value.contents
+    title = section.title or kind
+    if title.casefold() != kind.casefold():  # `WARN: text`, with or without more below.
+        return to_markdown(f"{kind.capitalize()}: {title}\n{contents}".rstrip())
+    if kind.casefold() in _ADMONITIONS:
         return _titled(title, to_markdown(contents))
     return to_markdown(f"{title}:\n\n{indent(contents, '    ')}")
 
@@ -224,10 +246,10 @@ def _titled(title: str, body: str) -> str:
 
 def _first_paragraph(text: str) -> str | None:
     for paragraph in re.split(r"\n\s*\n", text.strip()):
-        if not paragraph.startswith((">", "```", "**")):
+        if not paragraph.startswith((">", "```", "**")) and not _SIGNATURE.match(paragraph):
             return " ".join(paragraph.split()) or None
     return None
 
 
 def _words(*texts: str) -> set[str]:
-    return {word for text in texts for word in re.findall(r"\w+", text)}
+    return {word for text in texts for word in re.findall(r"\w+", text.casefold())}

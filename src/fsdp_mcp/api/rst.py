@@ -135,7 +135,7 @@ def _without_options(body: list[str]) -> list[str]:
 
 def _fence(body: list[str], language: str) -> str:
     """Return a fenced block; text that holds a fence itself gets a longer one."""
-    code = dedent("\n".join(strip_xdoctest(body))).strip("\n")
+    code = _ROLE.sub(lambda match: role_label(match[1]), dedent("\n".join(strip_xdoctest(body))).strip("\n"))
     marks = "````" if "```" in code else "```"
     return f"\n{marks}{language}\n{code}\n{marks}\n" if code.strip() else ""
 
