@@ -8,7 +8,7 @@ from generation_options import DOMAINS, PROJECT, arguments, describe, option_val
 
 from fsdp_mcp import call
 from fsdp_mcp.generate.training_code import generate_training_code
-from fsdp_mcp.verify.run import run_ranks
+from fsdp_mcp.verify.run import run_on_gloo, run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,22 @@ def test_each_pair_of_option_values_trains_with_falling_loss(combination) -> Non
 def test_the_sample_holds_every_value_of_every_option() -> None:
     every = {(name, value) for domain in DOMAINS.values() for name, values in domain.items() for value in values}
     assert option_values(sample()) == every | {("strategy", strategy) for strategy in DOMAINS}
+
+
+SMALL = ["--steps=3", "--dim=64", "--layers=2", "--sequence-length=16", "--batch-size=4"]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [("fsdp2", {"cpu_offload": True, "checkpoint": "dcp"}), ("ddp", {"gradient_accumulation_steps": 2})],
+)
+def test_the_branch_for_gpus_runs_when_cuda_is_mapped_to_the_cpu(strategy: str, options: dict[str, object]) -> None:
+    script = generate_training_code(strategy, **options, verify=False).files[0].content
+    report = run_on_gloo(script, arguments=SMALL, map_cuda_to_cpu=True)
+    assert report.ok, report.render()
+    lines = script.splitlines()
+    assert any("init_process_group" in lines[found.line - 1] for found in report.mapped if found.line)
 
 
 BROKEN = """
