@@ -71,6 +71,20 @@ def belongs(hit: SearchHit, family: Family) -> bool:
     return hit.page in family.guides or (hit.symbol or "").startswith(family.symbols)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.distributed._composable.fsdp.FSDP", "torch.distributed.fsdp.FSDPModule"),
+        ("torch.distributed.pipeline.sync.Pipe", "torch.distributed.pipelining.pipeline"),
+        ("torch.distributed.all_reduce_multigpu", "torch.distributed.all_reduce"),
+        ("torch.distributed.algorithm.Join", "torch.distributed.algorithms.Join"),
+        ("torch.distributed.fsdp.MixedPrecisonPolicy", "torch.distributed.fsdp.MixedPrecisionPolicy"),
+    ],
+)
+def test_an_old_misplaced_or_misspelt_path_finds_what_serves_now(index: SearchIndex, old: str, new: str) -> None:
+    assert search_docs(old, index=index).hits[0].symbol == new
+
+
 def test_what_the_corpus_cannot_answer_is_said(index: SearchIndex) -> None:
     replies = [
         search_docs(query, index=index)

@@ -148,6 +148,7 @@ def _ingredients() -> Iterator[Path]:
     package = Path(__file__).parent
     yield from sorted((corpus_dir() / "guides").glob("*.md"))
     yield from sorted((corpus_dir() / "facts").glob("*.yaml"))
+    yield from sorted((corpus_dir() / "api_history").glob("*.jsonl"))
     for folder in ("docs", "api"):
         yield from sorted((package / folder).glob("*.py"))
     yield from (package / "sections.py", package / "index_build.py", package / "index_store.py")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fsdp_mcp.api.catalogue import Catalogue
+from fsdp_mcp.api.changes import tell
 from fsdp_mcp.api.entries import index_entries
 from fsdp_mcp.api.extract import extract_api
+from fsdp_mcp.api.history import load_history
 from fsdp_mcp.api.probe import Probe, with_docstrings
 from fsdp_mcp.corpus import corpus_dir, load_facts
 from fsdp_mcp.docs.question import Family, Synonym
@@ -34,7 +37,7 @@ def build(folder: Path, target: Target, *, report: Report) -> int:
     entries = read_guides(corpus_dir() / "guides")
     report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
     symbols, missing = read_api(target)
-    entries += index_entries(symbols, torch_version=target.torch_version or "")
+    entries += with_old_names(index_entries(symbols, torch_version=target.torch_version or ""), target.torch_version)
     report(2, 3, f"Weighing {len(entries)} entries")
     with replaced_folder(folder) as fresh:
         Catalogue.of(symbols, torch_version=target.torch_version).save(fresh / CATALOGUE)
@@ -74,3 +77,32 @@ def read_api(target: Target) -> tuple[tuple[ApiSymbol, ...], str]:
     if not symbols:
         return (), f"The torch {target.torch_version} in {target.python} has no torch.distributed: guides only."
     return symbols, ""
+
+
+def with_old_names(entries: Iterable[IndexEntry], torch_version: str | None) -> Iterator[IndexEntry]:
+    """Yield the entries, those of an API that took the place of another one findable by the old path, and saying so."""
+    old = old_names(torch_version) if torch_version else {}
+    for entry in entries:
+        names = old.get(entry.symbol, []) if "#" not in entry.uri else []
+        if names:
+            told = ", ".join(f"`{name}`" for name in names)
+            note = f"Takes the place of {told}, which torch {torch_version} lacks."
+            yield replace(entry, text=f"{entry.text}\n\n{note}", names=(*entry.names, *names))
+        else:
+            yield entry
+
+
+def old_names(torch_version: str) -> dict[str, list[str]]:
+    """Return, by qualified name, the paths that are gone from this torch and that it took the place of."""
+    history = load_history()
+    at = history.nearest(torch_version)
+    found: dict[str, list[str]] = {}
+    for path in history.paths:
+        owner = history.record(path.rpartition(".")[0])
+        if history.exists(path, at) or (owner is not None and owner.kind == "class"):
+            continue
+        last = history.last(path)
+        instead = tell(history, path, at).replaced_by if last is not None and last < at else None
+        if instead is not None:
+            found.setdefault(instead, []).append(path)
+    return found

@@ -30,8 +30,8 @@ class Row(NamedTuple):
     torch_version: str
 
 
-_CANDIDATES = 60
-_LEAST_SHARE = 0.2  # of the best score, that an entry is looked at closely
+_CANDIDATES = 40
+_LEAST_SHARE = 0.3  # of the best score, that an entry is looked at closely
 _PER_SYMBOL = 2
 _EXACT = 3.0
 _MENTIONED = 1.35
