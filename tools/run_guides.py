@@ -19,6 +19,10 @@ from typing import NamedTuple
 
 GUIDES = Path(__file__).resolve().parents[1] / "docs_corpus" / "guides"
 _TIMEOUT_SECONDS = 120
+# On torch 2.13 a Gloo thread may free the tensor of the last collective while Python shuts down; waiting for the
+# interpreter lock then aborts the process, after its work is done. Remove when a DDP script ends well 100 times under load.
+_EXIT_RACE = "terminate called without an active exception"
+_ATTEMPTS = 3
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _RUNS = re.compile(r"# runs: (?P<ranks>[124]) ranks?$", re.MULTILINE)
 
@@ -76,7 +80,15 @@ def examples(path: Path) -> Iterator[Example]:
 
 
 def run(example: Example, *, python: str = sys.executable) -> Outcome:
-    """Return what the ranks of `example` print on stdout, each line once as it came."""
+    """Return what the ranks of `example` print on stdout; a run that the exit race of Gloo ended is repeated."""
+    for _ in range(_ATTEMPTS):
+        outcome = _run_once(example, python=python)
+        if _EXIT_RACE not in outcome.problem:
+            break
+    return outcome
+
+
+def _run_once(example: Example, *, python: str) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="guide-") as folder:
         script = Path(folder) / "example.py"
         script.write_text(example.code, encoding="utf-8")
@@ -97,7 +109,8 @@ def run(example: Example, *, python: str = sys.executable) -> Outcome:
         finally:
             _end_group(process)
     if process.returncode:
-        return Outcome(output, f"exit status {process.returncode}\n{errors[-3000:]}")
+        race = f"{_EXIT_RACE}\n" if _EXIT_RACE in errors else ""
+        return Outcome(output, f"exit status {process.returncode}\n{race}{errors[-3000:]}")
     expected = example.expected.code.strip()
     return Outcome(output, "" if output.strip() == expected else f"expected:\n{expected}\nprinted:\n{output.strip()}")
 
