@@ -86,6 +86,7 @@ def test_misspelt_names_have_close_ones(catalogue: Catalogue) -> None:
         ("FSDPModule.unshard", "torch.distributed.fsdp.FSDPModule.unshard"),
         ("dcp.save", "torch.distributed.checkpoint.save"),
         ("DDP", "torch.nn.parallel.DistributedDataParallel"),
+        ("checkpoint", "torch.utils.checkpoint.checkpoint"),
         ("Join", "torch.distributed.algorithms.Join"),
         ("Partial", "torch.distributed.tensor.Partial"),
         ("fullyShardedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel"),

@@ -61,6 +61,13 @@ def test_a_description_that_goes_on_at_the_entrys_own_margin_stays_whole() -> No
     assert parsed.text == "Do it.\n\nDone."
 
 
+def test_lines_aligned_below_the_first_word_lose_their_margin() -> None:
+    parsed = parse_docstring(
+        "Do it.\n\nArgs:\n    rank (int): Which\n                one.\n\n                - a\n", ["rank"]
+    )
+    assert parsed.descriptions == {"rank": "Which\none.\n\n- a"}
+
+
 def test_a_note_on_its_own_line_keeps_its_title() -> None:
     text = parse_docstring("Do it.\n\nWarn: only before ``step``\n    and after it.\n\nDone.", []).text
     assert text == "Do it.\n\nWarn: only before `step`\nand after it.\n\nDone."

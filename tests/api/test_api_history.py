@@ -44,6 +44,11 @@ def test_parameters_that_come_go_and_change_are_told_annotations_are_not() -> No
     ]
 
 
+def test_a_default_that_a_stub_leaves_open_is_no_change() -> None:
+    history = _history(_function("torch.f", ["2.0", "f(wait=FOREVER)"], ["2.1", "f(wait=...)"], ["2.2", "f(wait=0)"]))
+    assert _changes(history, "torch.f") == []
+
+
 def test_an_option_that_was_hidden_in_kwargs_is_not_new_when_it_gets_a_name() -> None:
     history = _history(
         _function("torch.f", ["2.0", "f(x, **kwargs)", ["keep=True"]], ["2.2", "f(x, keep: bool = True, **kwargs)"])

@@ -146,6 +146,15 @@ def test_a_parameter_leads_to_what_takes_it(catalogue: Catalogue, name: str) -> 
     assert answer.warnings == ("`mp_policy` is a parameter of torch.distributed.fsdp.fully_shard.",)
 
 
+def test_a_class_and_a_module_list_what_they_hold(catalogue: Catalogue) -> None:
+    module = lookup_api("torch.distributed.fsdp", catalogue=catalogue)
+    assert (module.kind, "fully_shard" in module.members) == ("module", True)
+    held = lookup_api("FSDPModule", catalogue=catalogue)
+    assert "unshard" in held.members
+    assert "Members: " in held.render()
+    assert "Members: " not in lookup_api("MixedPrecisionPolicy", catalogue=catalogue).render()
+
+
 def test_a_release_that_is_not_recorded_is_refused(catalogue: Catalogue) -> None:
     with pytest.raises(BadArgument, match=r"torch_version: got '1\.9', expected a release from 2\.0 to 2\.\d+\."):
         lookup_api("barrier", torch_version="1.9", catalogue=catalogue)

@@ -60,6 +60,8 @@ def test_symbols_of_python_files_and_undocumented_ones_stay_as_they_are() -> Non
             "Once.\n\n\nTwice.",
         ),
         ("\n    Indented.\n      More.\n", "Indented.\n  More."),
+        ("Levels of detail.\n\nMembers:\n\n  OFF\n\n  INFO : More.", "Levels of detail."),
+        ("Members:\n\n  SUM\n\n  AVG", ""),
         ("f(x: int) -> int\n", ""),
         ("", ""),
     ],

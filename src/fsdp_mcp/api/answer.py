@@ -11,9 +11,10 @@ from fsdp_mcp.models import ApiParameter, Result, SymbolKind
 
 Detail = Literal["summary", "signature", "full"]
 _SUMMARY_CHARACTERS = 300
-_TABLE_CHARACTERS = 700
+_TABLE_CHARACTERS = 650
 _ONE_LINE_SIGNATURE = 100
 _SHOWN_CHANGES = 3
+_SHOWN_MEMBERS = 12
 
 
 class ApiAnswer(Result):
@@ -32,6 +33,7 @@ class ApiAnswer(Result):
     since_exact: bool = Field(description="False for C++ types whose stub may be late")
     until: str | None = Field(description="Last release that has it")
     changes: tuple[Change, ...] = Field(description="Oldest first")
+    members: tuple[str, ...] = Field(default=(), description="What a class defines or a module contains")
     other_paths: tuple[str, ...]
     replaced_by: str | None = Field(description="What to use instead")
     page: str | None = Field(description="Name of the official page")
@@ -66,8 +68,16 @@ class ApiAnswer(Result):
         if self.detail == "signature":
             return []
         if self.detail == "full":
-            return [self.text or "", self._full_table()]
-        return [shortened(self.summary or "", _SUMMARY_CHARACTERS), self._short_table()]
+            return [self.text or "", self._full_table(), self._member_line(len(self.members))]
+        summary = shortened(self.summary or "", _SUMMARY_CHARACTERS)
+        return [summary, self._short_table(), self._member_line(_SHOWN_MEMBERS)]
+
+    def _member_line(self, most: int) -> str:
+        """Return the names of the members, those of a dataclass that are its parameters left out."""
+        fields = {item.name for item in self.parameters}
+        names = [name for name in self.members if name not in fields]
+        more = f", and {len(names) - most} more (detail='full')" if len(names) > most else ""
+        return f"{'Contains' if self.kind == 'module' else 'Members'}: {', '.join(names[:most])}{more}" if names else ""
 
     def _short_table(self) -> str:
         """Return a line for each public parameter that has something to say, its description cut."""

@@ -38,6 +38,7 @@ class Catalogue:
         self._records = records
         self._aliases = aliases
         self._by_last: dict[str, list[str]] | None = None
+        self._members: dict[str, list[str]] | None = None
 
     @classmethod
     def of(cls, symbols: Iterable[ApiSymbol], *, torch_version: str | None) -> Catalogue:
@@ -106,7 +107,20 @@ class Catalogue:
             if exact is not None:
                 return (self.get(exact),)
         found = self._ending_in(name) or self._spelled_like(name)
-        return tuple(self.get(qualified) for qualified in sorted(found, key=publicity))
+        return tuple(self.get(qualified) for qualified in sorted(found, key=self._rank))
+
+    def _rank(self, qualified_name: str) -> tuple[bool, tuple[bool, int, int, str]]:
+        """Put modules last: a bare `checkpoint` is the function, not the module of that name."""
+        return '"kind":"module"' in self._records[qualified_name], publicity(qualified_name)
+
+    def members(self, owner: str) -> tuple[str, ...]:
+        """Return the names directly below a class or module, sorted."""
+        if self._members is None:
+            self._members = {}
+            for path in self.names():
+                above, _, name = path.rpartition(".")
+                self._members.setdefault(above, []).append(name)
+        return tuple(self._members.get(owner, ()))
 
     def closest(self, name: str, *, count: int = 3) -> list[str]:
         """Return the qualified names whose end resembles `name`, the nearest first; attributes are not offered."""
@@ -117,7 +131,7 @@ class Catalogue:
         return [self._most_public(self._ending_in(found)) for found in nearest]
 
     def _most_public(self, names: set[str]) -> str:
-        return min(names, key=publicity)
+        return min(names, key=self._rank)
 
     def _spelled_like(self, name: str) -> set[str]:
         """Return the names that differ from `name` in capitals and underscores only."""

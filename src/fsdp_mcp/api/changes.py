@@ -261,7 +261,7 @@ def _parameter_changes(before: tuple[ApiParameter, ...], after: tuple[ApiParamet
         yield f"parameter `{name}` removed"
     kept = [name for name in old if name in new]
     for name in kept:
-        if old[name].default != new[name].default:
+        if old[name].default != new[name].default and "..." not in (old[name].default, new[name].default):
             yield f"default of `{name}` changed: {_default(old[name])} -> {_default(new[name])}"
 
 

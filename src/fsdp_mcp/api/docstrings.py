@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from textwrap import indent
+from textwrap import dedent, indent
 from typing import Any
 
 import griffe
@@ -20,7 +20,7 @@ _TITLES = (
     "|Attributes|Returns?|Raises|Yields"
 )
 _HEADER = re.compile(rf"^([ \t]*)({_TITLES}|Examples?|Usage)[ \t]*:{{1,2}}[ \t]*$", re.MULTILINE)
-_SIGNATURE = re.compile(r"^\w+\([^\n]*\) -> \S.*$|^\w+\([^\n]*\)$")
+_NO_SUMMARY = re.compile(r"^\w+\([^\n]*\) -> \S.*$|^\w+\([^\n]*\)$|^(Examples?|Usage):$")
 _TABLE = re.compile(
     r"^[ \t]*(Args|Arguments|Params|Parameters|Keyword [Aa]rg(ument)?s|Attributes|Raises)[ \t]*:[ \t]*$"
 )
@@ -191,13 +191,19 @@ def _read_table(section: Any, known: set[str]) -> tuple[dict[str, tuple[str, str
     others: list[str] = []
     for item in section.value:
         name = item.name.strip().lstrip("*\\")
-        typed, described = _type_of(item) or "", to_markdown(item.description or "")
+        typed, described = _type_of(item) or "", to_markdown(_straightened(item.description or ""))
         if name in known and name not in entries:
             entries[name] = (typed, described)
         else:
             others.append(_bullet(item.name.strip(), typed, described))
     title = "Attributes" if section.kind is griffe.DocstringSectionKind.attributes else "Also documented"
     return entries, _titled(title, "\n".join(others)) if others else ""
+
+
+def _straightened(description: str) -> str:
+    """Return a description whose later lines lose their common margin: torch aligns them below the first word."""
+    first, newline, rest = description.partition("\n")
+    return f"{first}{newline}{dedent(rest)}"
 
 
 def _type_of(item: Any) -> str | None:
@@ -246,7 +252,7 @@ def _titled(title: str, body: str) -> str:
 
 def _first_paragraph(text: str) -> str | None:
     for paragraph in re.split(r"\n\s*\n", text.strip()):
-        if not paragraph.startswith((">", "```", "**")) and not _SIGNATURE.match(paragraph):
+        if not paragraph.startswith((">", "```", "**")) and not _NO_SUMMARY.match(paragraph):
             return " ".join(paragraph.split()) or None
     return None
 

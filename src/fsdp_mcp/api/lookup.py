@@ -60,7 +60,8 @@ def _find(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) 
     """Return the answer for a name from the installed torch, else from the history; None when neither has it."""
     found = catalogue.find(wanted) if release.is_installed else ()
     if found:
-        return _from_catalogue(found, wanted, release, detail)
+        members = catalogue.members(found[0].qualified_name)
+        return _from_catalogue(found, wanted, release, detail).model_copy(update={"members": members})
     path = _recorded(release.history, wanted, release.at)
     return _from_history(path, release, detail) if path is not None else None
 
@@ -124,10 +125,11 @@ def _spelled_like(history: History, name: str) -> list[str]:
     ]
 
 
-def _preference(history: History, path: str, at: int) -> tuple[bool, bool, int, tuple[bool, int, int, str]]:
-    """Prefer public paths, then those the release has, then those that lived longest, then the shortest."""
-    public = publicity(path)
-    return public[0], not history.exists(path, at), -(history.last(path) or 0), public
+def _preference(history: History, path: str, at: int) -> tuple[bool, bool, bool, int, tuple[bool, int, int, str]]:
+    """Prefer public paths, then those the release has, no modules, those that lived longest, the shortest."""
+    public, record = publicity(path), history.record(path)
+    is_module = record is not None and record.kind == "module"
+    return public[0], not history.exists(path, at), is_module, -(history.last(path) or 0), public
 
 
 def _unknown(name: str, catalogue: Catalogue, release: _Release) -> str:

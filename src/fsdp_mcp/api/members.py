@@ -116,7 +116,7 @@ class ClassReader:
                 return signature_from(name, fields), fields, None
             node = _constructor_of(current.node)
             if node is not None:
-                text = ast.get_docstring(node)
+                text = ast.get_docstring(node) if node.name == "__init__" else None  # __new__ tells of mechanics.
                 signature = signature_of(name, node, is_method=True).partition(" -> ")[0]
                 return signature, parameters_of(node, is_method=True), text
         if lineage[0].module.startswith("torch._C"):

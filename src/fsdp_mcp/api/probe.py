@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 _PROBE_SECONDS = 120
 _KEPT_VARIABLES = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMP")
 _UNKNOWN_DEFAULT = "..."
+_PLAIN_PROPERTY = "self: handle"
+_ENUM_MEMBERS = re.compile(r"(^|\n)Members:\s*(\n\s*\w+( : .*)?\s*)*$")
 _OBJECT = re.compile(r"<[^<>]*>")
 
 
@@ -87,11 +89,7 @@ def prose_in(docstring: str) -> str:
     lines = [line for line in docstring.expandtabs().splitlines() if not _is_header(line.strip())]
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     text = "\n".join(line[margin:] for line in lines).strip("\n")
-    return "" if text.strip() in ("", _PLAIN_PROPERTY, _PLAIN_ENUM) else text
-
-
-_PLAIN_PROPERTY = "self: handle"
-_PLAIN_ENUM = "Members:"
+    return "" if text.strip() == _PLAIN_PROPERTY else _ENUM_MEMBERS.sub("", text).rstrip()
 
 
 def signatures_in(docstring: str) -> list[dict[str, str]]:
