@@ -6,8 +6,9 @@ import re
 
 from fsdp_mcp.generate import blocks
 from fsdp_mcp.generate.assemble import fill, join_blocks
+from fsdp_mcp.generate.flags import template_flags, template_values
 from fsdp_mcp.generate.launch import launch_files
-from fsdp_mcp.generate.recipe import Options, Part, Recipe, template_flags, template_values
+from fsdp_mcp.generate.recipe import Options, Part, Recipe
 from fsdp_mcp.models import GeneratedFile
 
 _FUTURE = "from __future__ import annotations"

@@ -11,39 +11,45 @@ from fsdp_mcp.generate.recipe import Options, Strategy
 from fsdp_mcp.generate.result import TrainingCode
 from fsdp_mcp.models import Program, RunReport
 
+What = Annotated[
+    Literal["script", "snippet"],
+    Field(description="snippet: only what configures sharding, precision, optimizer, clipping"),
+]
+Model = Annotated[str | None, Field(description="package.module:factory, no arguments. null: built-in transformer")]
+BlockClasses = Annotated[
+    list[str],
+    Field(description="Class names of its repeated blocks; required with model by fsdp2, hsdp, checkpointing"),
+]
+ReshardAfterForward = Annotated[
+    bool | int | None, Field(description="fsdp2, hsdp. int: divisor of the shard group. null: torch's default")
+]
+Recompute = Annotated[
+    Literal["none", "full"], Field(description="full: blocks recompute their activations in backward")
+]
+ClipNorm = Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="null: no clipping")]
+ShardSize = Annotated[
+    int | None, Field(ge=1, description="hsdp: ranks that share one model copy. null: devices_per_node")
+]
+
 
 def generate_training_code(
     strategy: Annotated[Strategy, Field(description="hsdp: shards within, replicates across groups")],
     *,
-    what: Annotated[
-        Literal["script", "snippet"],
-        Field(description="snippet: only what configures sharding, precision, optimizer, clipping"),
-    ] = "script",
-    model: Annotated[
-        str | None, Field(description="package.module:factory, no arguments. null: built-in transformer")
-    ] = None,
-    block_classes: Annotated[
-        list[str],
-        Field(description="Class names of its repeated blocks; required with model by fsdp2, hsdp, checkpointing"),
-    ] = [],  # noqa: B006
+    what: What = "script",
+    model: Model = None,
+    block_classes: BlockClasses = [],  # noqa: B006
     project_dir: Annotated[str | None, Field(description="Folder that the model is imported from")] = None,
     precision: Annotated[Literal["fp32", "bf16"], Field(description="bf16 reduces gradients in fp32")] = "bf16",
-    reshard_after_forward: Annotated[
-        bool | int | None, Field(description="fsdp2, hsdp. int: divisor of the shard group. null: torch's default")
-    ] = None,
+    reshard_after_forward: ReshardAfterForward = None,
     cpu_offload: Annotated[bool, Field(description="fsdp2, hsdp, fsdp1")] = False,
-    activation_checkpointing: Annotated[
-        Literal["none", "full"], Field(description="full: blocks recompute their activations in backward")
-    ] = "none",
+    activation_checkpointing: Recompute = "none",
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4096)] = 1,
-    clip_grad_norm: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="null: no clipping")] = 1.0,
+    clip_grad_norm: ClipNorm = 1.0,
     checkpoint: Annotated[Literal["none", "dcp"], Field(description="dcp: sharded save and resume")] = "none",
     meta_init: Annotated[bool, Field(description="fsdp2, hsdp: only rank 0 builds the whole model")] = False,
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1,
     devices_per_node: Annotated[int, Field(ge=1, le=1024, description="GPUs, one rank each")] = 8,
-    shard_size: Annotated[
-        int | None, Field(ge=1, description="hsdp: ranks that share one model copy. null: devices_per_node")
-    ] = None,
+    shard_size: ShardSize = None,
     launcher: Literal["torchrun", "slurm"] = "torchrun",
     join_example: Annotated[Literal["ddp", "custom_joinable"], Field(description="ddp_join")] = "ddp",
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0,
@@ -55,8 +61,7 @@ def generate_training_code(
     """Write a complete training script for FSDP2, HSDP, FSDP1, DDP or DDP with Join, and run it before you get it.
 
     The script runs unchanged on GPUs (NCCL) and CPU (Gloo). The receipt shows a small run of it on 2 to 8 Gloo ranks,
-    with falling loss and, with a checkpoint, a stop and a resume. You also get launch lines and reasons. Options that
-    do not fit the strategy or each other are refused with what would work.
+    with falling loss and, with a checkpoint, a stop and a resume. Options that do not fit are refused with what would.
 
     Your own model maps token ids (batch, sequence) to logits (batch, sequence, vocabulary). For any other, its module
     defines make_batch(number, batch_size) -> (inputs, targets) and compute_loss(outputs, targets).
