@@ -20,7 +20,8 @@ from typing import NamedTuple
 GUIDES = Path(__file__).resolve().parents[1] / "docs_corpus" / "guides"
 _TIMEOUT_SECONDS = 120
 # On torch 2.13 a Gloo thread may free the tensor of the last collective while Python shuts down; waiting for the
-# interpreter lock then aborts the process, after its work is done. Remove when a DDP script ends well 100 times under load.
+# interpreter lock then aborts the process, after its work is done. Remove when a DDP script ends well 100 times
+# on a loaded machine.
 _EXIT_RACE = "terminate called without an active exception"
 _ATTEMPTS = 3
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
