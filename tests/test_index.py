@@ -138,6 +138,14 @@ def test_a_missing_index_is_built_by_a_child_process(cache: Path) -> None:
     assert search_docs("fully_shard", index=opened.search).hits[0].symbol == "torch.distributed.fsdp.fully_shard"
 
 
+def test_an_index_that_the_child_built_under_another_key_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package was replaced while the server ran: the child reads the new corpus, the server knows the old one."""
+    monkeypatch.setattr(index, "_corpus_fingerprint", lambda: "the corpus as it was")
+    call.enter(Caller(python=Path(sys.executable)))
+    opened = open_index(find_target())
+    assert opened.folder.name != index_key(find_target())
+
+
 def test_a_caller_that_cancels_stops_waiting(cache: Path, tmp_path: Path) -> None:
     call.enter(Caller(is_cancelled=lambda: True))
     with pytest.raises(Cancelled):

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from fsdp_mcp.api.catalogue import Catalogue
 from fsdp_mcp.corpus import corpus_dir
 from fsdp_mcp.docs.search_index import SearchIndex
 from fsdp_mcp.errors import EnvironmentProblem
-from fsdp_mcp.index_store import CATALOGUE, exclusive, lock_of, log_of, read_search, remove_old_indexes
+from fsdp_mcp.index_store import CATALOGUE, exclusive, lock_of, log_of, output_of, read_search, remove_old_indexes
 from fsdp_mcp.target import Target, find_target
 
 CACHE_VARIABLE = "FSDP_MCP_CACHE_DIR"
@@ -76,12 +76,14 @@ def open_index(target: Target | None = None) -> OpenIndex:
     """
     target = target or find_target()
     key = index_key(target)
-    opened = _open_existing(key)
+    opened = _open_existing(key, [root / key for root in (cache_root(), *_temporary_root_if_made())])
     if opened is None:
-        _wait(_BUILDS.start(key, target), target)
-        opened = _open_existing(key)
-    if opened is None:
-        raise EnvironmentProblem(_BUILDS.failure(key))
+        build = _start_build(key, target)
+        _wait(build.child, target)
+        # The child names its folder: it has another key when our package was replaced since this process began.
+        opened = _open_existing(key, build.folders())
+        if opened is None:
+            raise EnvironmentProblem(build.failure())
     return opened
 
 
@@ -113,16 +115,16 @@ _OPENED: dict[str, OpenIndex] = {}
 _OPENING = threading.Lock()
 
 
-def _open_existing(key: str) -> OpenIndex | None:
-    """Return the index of that key from this process or from disk, or None."""
+def _open_existing(key: str, folders: Iterable[Path]) -> OpenIndex | None:
+    """Return the index of that key from this process, else the first whole one in `folders`, or None."""
     with _OPENING:
-        if key not in _OPENED:
-            for root in (cache_root(), *_temporary_root_if_made()):
-                search = read_search(root / key)
-                catalogue = Catalogue.load(root / key / CATALOGUE) if search is not None else None
-                if search is not None and catalogue is not None:
-                    _OPENED[key] = OpenIndex(root / key, search, catalogue)
-                    break
+        for folder in folders:
+            if key in _OPENED:
+                break
+            search = read_search(folder)
+            catalogue = Catalogue.load(folder / CATALOGUE) if search is not None else None
+            if search is not None and catalogue is not None:
+                _OPENED[key] = OpenIndex(folder, search, catalogue)
         return _OPENED.get(key)
 
 
@@ -178,46 +180,57 @@ def _temporary_root_if_made() -> list[Path]:
     return [_temporary_root()] if _temporary_root.cache_info().currsize else []
 
 
-class _Builds:
-    """The child processes that build, by key; one for each key at a time."""
+@dataclass(frozen=True)
+class _Build:
+    """A child process that builds, the file with what it prints, and the file with what it logs."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._logs: dict[str, Path] = {}
+    child: subprocess.Popen[bytes]
+    output: Path
+    log: Path
 
-    def start(self, key: str, target: Target) -> subprocess.Popen[bytes]:
-        """Return the child that builds `key`; it is started unless one runs."""
-        with self._lock:
-            running = self._children.get(key)
-            if running is None or running.poll() is not None:
-                running = self._children[key] = self._spawn(key, target)
-            return running
+    def folders(self) -> list[Path]:
+        """Return the folder that the child built, as it printed it."""
+        line = _last_line(self.output)
+        return [Path(line)] if line else []
 
-    def failure(self, key: str) -> str:
-        """Say why the build of `key` left no index."""
-        log = self._logs.get(key)
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log and log.is_file() else []
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"The index could not be built: {last.strip()[:300]}. Try `fsdp-mcp index --force`."
-
-    def _spawn(self, key: str, target: Target) -> subprocess.Popen[bytes]:
-        root = cache_root() if _writable(cache_root()) else _temporary_root()
-        self._logs[key] = log_of(root / key)
-        with self._logs[key].open("wb") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "fsdp_mcp", "index", "--python", str(target.python)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env={**os.environ, CACHE_VARIABLE: str(root)},
-                start_new_session=True,
-            )
-        atexit.register(_end, child)
-        return child
+    def failure(self) -> str:
+        """Say why the build left no index."""
+        why = _last_line(self.log)[:300] or "it said nothing"
+        return f"The index could not be built: {why}. Try `fsdp-mcp index --force`."
 
 
-_BUILDS = _Builds()
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+_BUILDS: dict[str, _Build] = {}
+_STARTING = threading.Lock()
+
+
+def _start_build(key: str, target: Target) -> _Build:
+    """Return the child that builds `key`; it is started unless one runs."""
+    with _STARTING:
+        running = _BUILDS.get(key)
+        if running is None or running.child.poll() is not None:
+            running = _BUILDS[key] = _spawn(key, target)
+        return running
+
+
+def _spawn(key: str, target: Target) -> _Build:
+    root = cache_root() if _writable(cache_root()) else _temporary_root()
+    output, log = output_of(root / key), log_of(root / key)
+    with output.open("wb") as printed, log.open("wb") as logged:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "fsdp_mcp", "index", "--python", str(target.python)],
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=logged,
+            env={**os.environ, CACHE_VARIABLE: str(root), "PYTHONIOENCODING": "utf-8"},
+            start_new_session=True,
+        )
+    atexit.register(_end, child)
+    return _Build(child, output, log)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -178,6 +178,11 @@ def log_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
+def output_of(folder: Path) -> Path:
+    """Return the file that such a child prints the folder to."""
+    return folder.with_name(f"{folder.name}.out")
+
+
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file `path` against other processes; waiting for it can be cancelled.
@@ -212,5 +217,5 @@ def remove_old_indexes(root: Path, *, keep: Path) -> None:
         others = sorted((path for path in built if path != keep), key=lambda path: path.stat().st_mtime, reverse=True)
         for folder in others[_KEPT_INDEXES - 1 :]:
             shutil.rmtree(folder, ignore_errors=True)
-            for beside in (lock_of(folder), log_of(folder)):
+            for beside in (lock_of(folder), log_of(folder), output_of(folder)):
                 beside.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ def excerpt(text: str, *, terms: Mapping[str, float], max_tokens: int) -> str:
     if estimate_tokens(body) <= max_tokens:
         return body
     units = _units(body)
-    held = [_held(unit.text, terms) for unit in units]
+    held = [frozenset() if _says_little(unit) else _held(unit.text, terms) for unit in units]
     chosen = _choose(units, held, terms, max_tokens=max_tokens)
     if not chosen:
         best = max(range(len(units)), key=lambda number: sum(terms[term] for term in held[number]))
@@ -80,6 +80,11 @@ def _prose_pieces(lines: list[str]) -> list[str]:
         else:
             blocks.append(line)
     return [piece for block in blocks for piece in ([block] if _LIST_ITEM.match(block) else _SENTENCE_END.split(block))]
+
+
+def _says_little(unit: _Unit) -> bool:
+    """Return whether a piece names things without saying anything of them."""
+    return unit.is_code and unit.text.lstrip("> ").startswith(("from ", "import ", "#"))
 
 
 def _held(text: str, terms: Mapping[str, float]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from fsdp_mcp.tokens import estimate_tokens
 
 _WEAK = 0.3  # share of the question's weight that the best hit covers
 _NEAREST = 2  # hits of a question that hardly matches
-_RELEVANT = 0.5  # share of the best hit's score
+_RELEVANT = 0.6  # share of the best hit's score
 _FRAME_TOKENS = 60  # first and last line of the rendering
 _SMALLEST_EXCERPT = 24
 _FIRST_HIT = 380
@@ -96,7 +96,7 @@ def search_docs(
 
 
 def _omitted(hits: list[Hit], *, shown: int) -> int:
-    """Count the hits that are not shown though they score at least half of the best."""
+    """Count the hits that are not shown though they score nearly as well as the best."""
     return sum(hit.score >= _RELEVANT * hits[0].score for hit in hits[shown:])
 
 
