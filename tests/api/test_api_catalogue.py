@@ -87,6 +87,8 @@ def test_misspelt_names_have_close_ones(catalogue: Catalogue) -> None:
         ("dcp.save", "torch.distributed.checkpoint.save"),
         ("DDP", "torch.nn.parallel.DistributedDataParallel"),
         ("checkpoint", "torch.utils.checkpoint.checkpoint"),
+        ("--nproc_per_node", "torchrun --nproc-per-node"),
+        ("torchrun --nnodes", "torchrun --nnodes"),
         ("Join", "torch.distributed.algorithms.Join"),
         ("Partial", "torch.distributed.tensor.Partial"),
         ("fullyShardedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel"),

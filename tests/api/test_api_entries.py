@@ -85,6 +85,8 @@ def test_entries_of_the_installed_torch_are_unique_and_lead_to_the_official_page
     mesh = by_uri["fsdp://api/torch.distributed.DeviceMesh"]
     assert mesh.url.endswith("distributed.html#torch.distributed.device_mesh.DeviceMesh")
     assert all(entry.url.startswith("https://docs.pytorch.org/docs/stable/") for entry in entries)
+    option = by_uri["fsdp://torchrun/nproc-per-node"]
+    assert (option.kind, option.page) == ("option", "elastic/run")
     assert 900 < len(entries) < 2000
 
 

@@ -361,6 +361,29 @@ def test_deprecations_are_read_from_decorators_and_unconditional_warnings(read: 
     assert texts == ["Use other.", "Going away.", None]
 
 
+def test_options_of_torchrun_are_symbols(read: Read) -> None:
+    symbols = read(
+        {
+            "distributed/run.py": """
+                def get_args_parser():
+                    parser.add_argument("--nproc-per-node", "--nproc_per_node", action=env, type=str, default="1",
+                                        help="Number of workers " "per node.")
+                    parser.add_argument("--standalone", action="store_true", help="Local.")
+                    parser.add_argument("training_script", type=str)
+            """,
+        }
+    )
+    options = {name: item for name, item in symbols.items() if item.kind == "option"}
+    assert {name: (item.signature, item.text) for name, item in options.items()} == {
+        "torchrun --nproc-per-node": (
+            "--nproc-per-node STR (default: '1')",
+            "Number of workers per node.\n\nThe environment variable `PET_NPROC_PER_NODE` sets its default.",
+        ),
+        "torchrun --standalone": ("--standalone", "Local."),
+    }
+    assert "nproc_per_node" in options["torchrun --nproc-per-node"].other_paths
+
+
 def test_a_file_that_does_not_parse_is_skipped_and_named(write_torch: Write) -> None:
     folder = write_torch(
         {

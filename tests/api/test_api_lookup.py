@@ -146,6 +146,14 @@ def test_a_parameter_leads_to_what_takes_it(catalogue: Catalogue, name: str) -> 
     assert answer.warnings == ("`mp_policy` is a parameter of torch.distributed.fsdp.fully_shard.",)
 
 
+def test_an_option_of_torchrun_has_a_history_too(catalogue: Catalogue) -> None:
+    answer = lookup_api("--monitor_interval", catalogue=catalogue)
+    assert (answer.qualified_name, answer.kind, answer.page) == ("torchrun --monitor-interval", "option", "elastic/run")
+    assert [item.version for item in answer.changes] == ["2.4"]
+    early = lookup_api("--numa-binding", torch_version="2.6", catalogue=catalogue)
+    assert (early.qualified_name, early.status, early.since) == ("torchrun --numa-binding", "not_yet", "2.9")
+
+
 def test_a_class_and_a_module_list_what_they_hold(catalogue: Catalogue) -> None:
     module = lookup_api("torch.distributed.fsdp", catalogue=catalogue)
     assert (module.kind, "fully_shard" in module.members) == ("module", True)

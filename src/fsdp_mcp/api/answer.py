@@ -53,7 +53,8 @@ class ApiAnswer(Result):
         head = f"**{self.qualified_name}** ({self.kind}{version}; {self._history()})"
         notes = [f"- {note}" for note in self.warnings]
         instead = [f"- Use instead: `{self.replaced_by}`"] if self.replaced_by else []
-        code = [f"```python\n{wrapped(self.signature)}\n```"] if self.signature else []
+        language = "" if self.kind == "option" else "python"
+        code = [f"```{language}\n{wrapped(self.signature)}\n```"] if self.signature else []
         return "\n".join([head, *notes, *instead, *code])
 
     def _history(self) -> str:

@@ -240,12 +240,22 @@ def _compared(history: History, old: str, new: str, at: int) -> Iterator[Change]
             yield Change(version=version, change="there again")
         return
     texts = [
+        *_option_changes(history.record(before), history.record(after), at),
         *_parameter_changes(history.parameters(before, at - 1), history.parameters(after, at)),
         *_order_changes(history.record(before), history.record(after), at),
         *_mark_changes(history.record(before), history.record(after), at),
         *_member_changes(history, before, after, at),
     ]
     yield from (Change(version=version, change=text) for text in texts)
+
+
+def _option_changes(before: Record | None, after: Record | None, at: int) -> Iterator[str]:
+    """Yield how a command-line option takes its value, when that changed."""
+    if before is None or after is None or after.kind != "option":
+        return
+    old, new = before.signature(at - 1), after.signature(at)
+    if old != new:
+        yield f"`{old}` -> `{new}`"
 
 
 def _public(parameters: tuple[ApiParameter, ...]) -> dict[str, ApiParameter]:

@@ -74,9 +74,9 @@ def _symbol_entry(
         f"Members: {', '.join(members[symbol.qualified_name])}." if symbol.qualified_name in members else "",
     ]
     return IndexEntry(
-        uri=f"fsdp://api/{symbol.qualified_name}",
+        uri=_uri(symbol),
         title=symbol.qualified_name,
-        kind="api",
+        kind="option" if symbol.kind == "option" else "api",
         text="\n\n".join(block for block in blocks if block),
         page=symbol.page,
         url=symbol.url,
@@ -84,6 +84,12 @@ def _symbol_entry(
         names=tuple(_names(symbol, uses)),
         torch_version=torch_version,
     )
+
+
+def _uri(symbol: ApiSymbol) -> str:
+    if symbol.kind == "option":
+        return f"fsdp://torchrun/{symbol.name.lstrip('-')}"
+    return f"fsdp://api/{symbol.qualified_name}"
 
 
 def _names(symbol: ApiSymbol, uses: Mapping[str, int]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from fsdp_mcp.api.pages import with_page
 from fsdp_mcp.api.raw import RawSymbol, describe_callable
 from fsdp_mcp.api.resolve import Definition, define, exported
 from fsdp_mcp.api.signatures import pick_implementation, signature_of_value
+from fsdp_mcp.api.torchrun import torchrun_options
 from fsdp_mcp.api.tree import ModuleSource, SourceTree, When, module_rows
 from fsdp_mcp.models import ApiSymbol
 
@@ -81,6 +82,8 @@ def read_torch(torch_dir: Path) -> TorchApi:
             symbols.setdefault(raw.symbol.qualified_name, raw)
     for module in modules:
         symbols.setdefault(module.name, _describe_module(tree, module))
+    for option in torchrun_options(tree):
+        symbols.setdefault(option.symbol.qualified_name, option)
     imports = {path: public.get(item.home, "") for path, item in importable_names(tree, modules).items()}
     return TorchApi(
         symbols=tuple(symbols[name] for name in sorted(symbols)),

@@ -66,7 +66,7 @@ class Record:
     def parameters(self, at: int) -> tuple[ApiParameter, ...]:
         """Return the parameters in a release, those taken out of `**kwargs` last."""
         found = self._at(self._signatures, at)
-        if found is None or not found[1]:
+        if found is None or not found[1] or self.kind == "option":
             return ()
         options = [_option(text) for text in (found[2] if len(found) > 2 else [])]
         return (*parse_signature(found[1]), *options)

@@ -109,8 +109,10 @@ def _short(version: str) -> str:
 def _recorded(history: History, name: str, at: int) -> str | None:
     """Return the path that `name` means best in the release `at`, or in any: exact, then an end, then a spelling."""
     for spelling in (name, expanded(name)):
-        if any(history.exists(spelling, index) for index in range(history.newest + 1)):
-            return spelling
+        last = history.last(spelling)
+        if last is not None:
+            target = history.resolve(spelling, last) or spelling
+            return target if target.startswith("torchrun ") else spelling
     found = history.ending_in(expanded(name)) or history.ending_in(name) or _spelled_like(history, name)
     paths = {history.resolve(path, at) or path for path in found}
     return min(paths, key=lambda path: _preference(history, path, at), default=None)
@@ -193,7 +195,7 @@ def _notes(symbol: ApiSymbol, wanted: str, story: Story, others: Sequence[ApiSym
 def _alias_note(symbol: ApiSymbol, wanted: str, release: _Release) -> list[str]:
     """Say since when the asked path leads to the object, when it is another than the one it is told under."""
     path = expanded(wanted)
-    first = release.history.first(path) if path in symbol.other_paths else None
+    first = release.history.first(path) if path in symbol.other_paths and symbol.kind != "option" else None
     return [] if first is None else [f"{path} is another path to it, there since {release.history.releases[first]}."]
 
 

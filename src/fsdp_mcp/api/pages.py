@@ -20,7 +20,9 @@ class PageRow(Value):
 
 
 def with_page(symbol: ApiSymbol) -> ApiSymbol:
-    """Return the symbol with its official page and address."""
+    """Return the symbol with its official page and address, unless it has them."""
+    if symbol.page:
+        return symbol
     page, url = locate((symbol.qualified_name, *symbol.other_paths))
     return symbol.model_copy(update={"page": page, "url": url})
 
