@@ -1,5 +1,6 @@
 """The answer: files, folder, receipt, text and what the tool costs a model."""
 
+import dataclasses
 import json
 import shlex
 from collections.abc import Iterator
@@ -171,8 +172,8 @@ def test_the_tool_costs_a_model_less_than_twelve_hundred_tokens() -> None:
     assert tokens(json.dumps(shown)) < 1200
 
 
-def test_every_argument_that_a_caller_sees_is_an_option_of_the_contract() -> None:
-    hidden = {"prove"}
-    names = set(toolbox.find_tool("generate_training_code").arguments.model_fields)
-    assert names & hidden == set()
-    assert names >= {"strategy", "what", "model", "block_classes", "output_dir", "verify"}
+def test_the_arguments_have_the_defaults_that_the_rules_compare_with() -> None:
+    fields = toolbox.find_tool("generate_training_code").arguments.model_fields
+    shown = {name: field.get_default() for name, field in fields.items() if name != "strategy"}
+    options = {field.name: field.default for field in dataclasses.fields(Options) if field.name != "strategy"}
+    assert {**shown, "block_classes": tuple(shown["block_classes"])} == {**options, "verify": True, "output_dir": None}
