@@ -10,7 +10,7 @@ def processes_that_mention(text: str) -> set[int]:
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            state = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
             words = (entry / "cmdline").read_bytes()
         except OSError:
             continue

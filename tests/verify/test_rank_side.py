@@ -12,13 +12,13 @@ FILES = sorted(Path(verify.__file__).with_name("rank_side").glob("*.py"))
 
 
 def test_the_files_parse_on_the_oldest_python_of_a_target() -> None:
-    assert [path for path in FILES if not ast.parse(path.read_text(), feature_version=(3, 8))] == []
+    assert [path for path in FILES if not ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))] == []
 
 
 def test_the_files_import_only_the_standard_library_and_torch() -> None:
     imported = set()
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 imported |= {name.name.partition(".")[0] for name in node.names}
             if isinstance(node, ast.ImportFrom) and node.level == 0:

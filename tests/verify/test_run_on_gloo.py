@@ -47,9 +47,9 @@ def run_as(caller: call.Caller, code: str, **arguments: float) -> RunReport:
 def test_ranks_see_what_torchrun_sets_and_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "a secret")
     (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "model.py").write_text("WIDTH = 8\n")
+    (tmp_path / "project" / "model.py").write_text("WIDTH = 8\n", encoding="utf-8")
     report = run_on_gloo(
-        (SCRIPTS / "torchrun_view.py").read_text(),
+        (SCRIPTS / "torchrun_view.py").read_text(encoding="utf-8"),
         nodes=2,
         arguments=["--steps", "3"],
         files={"data/seen.txt": "text of a file"},
@@ -78,7 +78,7 @@ def test_ranks_see_what_torchrun_sets_and_train(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_rank_that_raised_is_first_although_both_fail() -> None:
-    report = run_on_gloo((SCRIPTS / "one_rank_raises.py").read_text())
+    report = run_on_gloo((SCRIPTS / "one_rank_raises.py").read_text(encoding="utf-8"))
     first = report.first_failure
     assert [rank.status for rank in report.ranks] == ["error", "error"]
     assert first is not None
@@ -89,7 +89,7 @@ def test_the_rank_that_raised_is_first_although_both_fail() -> None:
 def test_ranks_that_hang_are_located_and_progress_is_told() -> None:
     told: list[str] = []
     caller = call.Caller(report=lambda done, total, message: told.append(message))
-    report = run_as(caller, (SCRIPTS / "mismatched.py").read_text(), timeout_seconds=6)
+    report = run_as(caller, (SCRIPTS / "mismatched.py").read_text(encoding="utf-8"), timeout_seconds=6)
     places = [(rank.status, rank.collective, rank.stuck_at and rank.stuck_at.code) for rank in report.ranks]
     assert places == [("hung", "all_reduce", "dist.all_reduce(tensor)"), ("hung", "recv", "dist.recv(tensor, src=0)")]
     assert "2 ranks running" in told[-1]
@@ -223,7 +223,7 @@ print(dist.get_debug_level())
 
 
 def test_a_script_that_spawns_its_ranks_runs_as_one_process() -> None:
-    report = run_on_gloo((SCRIPTS / "spawns_ranks.py").read_text(), world_size=1)
+    report = run_on_gloo((SCRIPTS / "spawns_ranks.py").read_text(encoding="utf-8"), world_size=1)
     assert (report.ok, sorted(report.ranks[0].output.splitlines())) == (True, ["0 sees 3.0", "1 sees 3.0"])
 
 
@@ -237,8 +237,8 @@ def test_a_work_dir_is_kept_between_runs(tmp_path: Path) -> None:
 def test_a_script_of_the_project_runs_in_place_and_leaves_nothing_there(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "package").mkdir(parents=True)
-    (project / "package" / "part.py").write_text("def fail():\n    return {}['missing']\n")
-    (project / "train.py").write_text("from package.part import fail\n\nfail()\n")
+    (project / "package" / "part.py").write_text("def fail():\n    return {}['missing']\n", encoding="utf-8")
+    (project / "train.py").write_text("from package.part import fail\n\nfail()\n", encoding="utf-8")
     before = sorted(project.rglob("*"))
     report = run_on_gloo(path="project/train.py", world_size=1)
     error = report.ranks[0].error
@@ -253,7 +253,7 @@ def test_a_script_of_the_project_runs_in_place_and_leaves_nothing_there(tmp_path
 
 
 def test_a_ddp_script_written_for_cuda_runs_with_the_numerics_of_cuda() -> None:
-    report = run_on_gloo((SCRIPTS / "ddp_on_cuda.py").read_text())
+    report = run_on_gloo((SCRIPTS / "ddp_on_cuda.py").read_text(encoding="utf-8"))
     assert report.ok, report.render()
     assert "dtype=torch.float16 half=torch.bfloat16 scale=65536.0 threads=1 peak=0\n" in report.ranks[1].output
     whats = {use.what for use in report.mapped}
@@ -262,7 +262,7 @@ def test_a_ddp_script_written_for_cuda_runs_with_the_numerics_of_cuda() -> None:
 
 
 def test_an_fsdp2_script_written_for_cuda_runs_unchanged() -> None:
-    report = run_on_gloo((SCRIPTS / "fsdp2_on_cuda.py").read_text())
+    report = run_on_gloo((SCRIPTS / "fsdp2_on_cuda.py").read_text(encoding="utf-8"))
     assert report.ok, report.render()
     assert "falls=True mesh=cpu is_cuda=False\n" in report.ranks[0].output
     assert [(use.what, use.line) for use in report.unsupported] == [("Tensor.is_cuda is False", 37)]

@@ -39,7 +39,7 @@ RAISED: dict[str, Any] = {
 def folders(tmp_path: Path) -> Folders:
     work_dir = tmp_path / "code"
     work_dir.mkdir()
-    (work_dir / "train.py").write_text("import torch\ndist.all_reduce(tensor)\n")
+    (work_dir / "train.py").write_text("import torch\ndist.all_reduce(tensor)\n", encoding="utf-8")
     return Folders(scratch=tmp_path, work_dir=work_dir, entry=work_dir / "train.py", roots=(work_dir,))
 
 

@@ -131,7 +131,7 @@ def _job(program: Program, folders: Folders) -> Job:
         work_dir=str(folders.work_dir),
         import_path=[str(path) for path in dict.fromkeys(import_path)],
         user_roots=[str(root) for root in folders.roots],
-        preload=["torch.distributed.fsdp"] if any(_mentions(text, "fsdp", "fully_shard") for text in sources) else [],
+        preload=[name for name, words in _PRELOADED.items() if any(_mentions(text, *words) for text in sources)],
         fresh=any(_mentions(text, *_READ_AT_IMPORT) for text in sources),
         starts_ranks=alone and any(_mentions(text, "spawn(", "start_processes(") for text in sources),
         map_cuda=program.map_cuda_to_cpu and any(_mentions(text, "cuda", "nccl") for text in sources),
@@ -142,6 +142,12 @@ def _mentions(text: str, *words: str) -> bool:
     folded = text.casefold()
     return any(word in folded for word in words)
 
+
+_PRELOADED = {
+    "torch.distributed.fsdp": ("fsdp", "fully_shard"),
+    "torch._dynamo": ("fsdp", "fully_shard", "optim", "compile"),  # the first step of an optimizer imports it
+}
+"""Modules imported once before the fork when a source mentions one of the words, instead of once in each rank."""
 
 _READ_AT_IMPORT = ("torch_distributed_debug", "torch_logs", "torch_cpp_log_level", "omp_num_threads", "mkl_num_threads")
 """Variables that torch and OpenMP read at import: a script that sets one needs a process without torch."""

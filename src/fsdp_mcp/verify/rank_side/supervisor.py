@@ -9,6 +9,7 @@ a parallel region would wait for threads that do not exist in it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -71,8 +72,8 @@ def _keep(job: Job, reporter: Reporter) -> None:
     child = os.fork()
     if child == 0:
         isolation.settle_first_process(kind, job.scratch)
-        _supervise(job, reporter, kind)
-        return  # of a supervisor that is done; a forked rank leaves by SystemExit
+        _supervise(job, reporter, kind)  # a forked rank leaves it by SystemExit
+        os._exit(0)  # taking down an interpreter with torch costs a quarter of a second
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     status = _wait_for(child, job)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -114,6 +115,7 @@ def _supervise(job: Job, reporter: Reporter, kind: str) -> None:
     except Exception as error:
         reporter.send("failed", f"The target interpreter cannot import torch: {type(error).__name__}: {error}")
         return
+    gc.freeze()  # so that a collection in a rank does not touch, and thereby copy, the pages shared with this process
     bound = limits.address_space_bound()
     if CAN_FORK and kind != "process_group" and not job.fresh:
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
