@@ -126,6 +126,13 @@ def test_every_section_is_short_enough_to_be_read_in_one_reply() -> None:
     assert long == {}
 
 
+def test_a_script_without_its_output_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\n# runs: 2 ranks\nprint(1)\n```\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="page.md:2"):
+        list(examples(page))
+
+
 def test_every_guide_has_a_script_that_runs() -> None:
     assert [path.name for path in PATHS if not list(examples(path))] == []
 
