@@ -129,7 +129,7 @@ def test_every_section_is_short_enough_to_be_read_in_one_reply() -> None:
 def test_a_script_without_its_output_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\n# runs: 2 ranks\nprint(1)\n```\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="page.md:2"):
+    with pytest.raises(ValueError, match=r"page\.md:2"):
         list(examples(page))
 
 
