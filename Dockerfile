@@ -18,8 +18,9 @@ RUN python -m venv --without-pip /opt/venv
 COPY constraints.txt .
 RUN pip --python /opt/venv/bin/python install ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
         -c constraints.txt "torch==${TORCH_VERSION}" numpy \
-    # Headers and C++ tests serve compilers, and the image has none.
-    && rm -rf /opt/venv/lib/python3*/site-packages/torch/include /opt/venv/lib/python3*/site-packages/torch/test
+    # Headers and the C++ tests of torch, 200 MB: headers serve compilers, and the image has none.
+    && cd /opt/venv/lib/python3*/site-packages/torch && rm -rf include test \
+    && find bin -type f ! -name torch_shm_manager -delete
 COPY pyproject.toml .
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         > requirements.txt \

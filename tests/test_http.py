@@ -159,3 +159,10 @@ def test_an_empty_token_file_is_refused(tmp_path):
     (tmp_path / "token").write_text("\n", encoding="utf-8")
     status, message = _refusal("--token-file", str(tmp_path / "token"))
     assert (status, "is empty" in message) == (2, True)
+
+
+@pytest.mark.parametrize("option", [("--port", "99999"), ("--port", "-1"), ("--workers", "0")], ids=" ".join)
+def test_a_port_or_number_of_workers_that_cannot_be_is_refused_by_its_value(option):
+    status, message = _refusal(*option)
+    assert status == 2
+    assert f"{option[0]}: got {option[1]}, expected" in message

@@ -75,9 +75,13 @@ def serve_http(settings: Settings, service: Service) -> None:
     """Serve MCP at /mcp and a health check at /health until SIGTERM or SIGINT.
 
     Raises:
-        BadArgument: another address than loopback without a token.
+        BadArgument: another address than loopback without a token; a port or a number of workers that cannot be.
         EnvironmentProblem: the port is taken or the address is not this machine's.
     """
+    if not 0 <= service.port <= 65_535:
+        raise BadArgument(f"--port: got {service.port}, expected 0 to 65535, where 0 lets the system choose.")
+    if service.workers < 1:
+        raise BadArgument(f"--workers: got {service.workers}, expected at least 1.")
     if service.host not in _LOOPBACK and not service.token:
         raise BadArgument(
             f"--host: {service.host} is reachable from outside, so a token is needed. "
