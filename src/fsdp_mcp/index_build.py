@@ -10,7 +10,9 @@ from pathlib import Path
 
 from fsdp_mcp.api.catalogue import Catalogue
 from fsdp_mcp.api.changes import tell
+from fsdp_mcp.api.cpp_types import with_members_described, with_types_described
 from fsdp_mcp.api.entries import index_entries
+from fsdp_mcp.api.env_vars import env_var_entries
 from fsdp_mcp.api.extract import extract_api
 from fsdp_mcp.api.history import load_history
 from fsdp_mcp.api.probe import Probe, with_docstrings
@@ -38,9 +40,11 @@ def build(folder: Path, target: Target, *, report: Report) -> int:
     report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
     symbols, missing = read_api(target)
     entries += with_old_names(index_entries(symbols, torch_version=target.torch_version or ""), target.torch_version)
+    entries += env_var_entries(torch_version=target.torch_version or "")
     report(2, 3, f"Weighing {len(entries)} entries")
     with replaced_folder(folder) as fresh:
-        Catalogue.of(symbols, torch_version=target.torch_version).save(fresh / CATALOGUE)
+        catalogue = Catalogue.of(with_members_described(symbols), torch_version=target.torch_version)
+        catalogue.save(fresh / CATALOGUE)
         postings = weigh([document_terms(entry) for entry in entries])
         lengths = write_search(fresh, entries, postings)
         write_meta(
@@ -73,7 +77,7 @@ def read_api(target: Target) -> tuple[tuple[ApiSymbol, ...], str]:
     if target.torch_dir is None:
         return (), f"There is no torch in {target.python}, so there are guides but no API entries."
     probe = Probe(target.python)  # It imports torch meanwhile: seconds, as long as reading the files takes.
-    symbols = with_docstrings(extract_api(target.torch_dir), probe.docstrings())
+    symbols = with_types_described(with_docstrings(extract_api(target.torch_dir), probe.docstrings()))
     if not symbols:
         return (), f"The torch {target.torch_version} in {target.python} has no torch.distributed: guides only."
     return symbols, ""

@@ -366,22 +366,22 @@ def test_options_of_torchrun_are_symbols(read: Read) -> None:
         {
             "distributed/run.py": """
                 def get_args_parser():
-                    parser.add_argument("--nproc-per-node", "--nproc_per_node", action=env, type=str, default="1",
-                                        help="Number of workers " "per node.")
-                    parser.add_argument("--standalone", action="store_true", help="Local.")
+                    parser.add_argument("--number-of-nodes", "--number_of_nodes", action=env, type=str, default="1",
+                                        help="Number of " "nodes.")
+                    parser.add_argument("--alone", action="store_true", help="Local.")
                     parser.add_argument("training_script", type=str)
             """,
         }
     )
     options = {name: item for name, item in symbols.items() if item.kind == "option"}
     assert {name: (item.signature, item.text) for name, item in options.items()} == {
-        "torchrun --nproc-per-node": (
-            "--nproc-per-node STR (default: '1')",
-            "Number of workers per node.\n\nThe environment variable `PET_NPROC_PER_NODE` sets its default.",
+        "torchrun --number-of-nodes": (
+            "--number-of-nodes STR (default: '1')",
+            "Number of nodes.\n\nThe environment variable `PET_NUMBER_OF_NODES` sets its default.",
         ),
-        "torchrun --standalone": ("--standalone", "Local."),
+        "torchrun --alone": ("--alone", "Local."),
     }
-    assert "nproc_per_node" in options["torchrun --nproc-per-node"].other_paths
+    assert "number_of_nodes" in options["torchrun --number-of-nodes"].other_paths
 
 
 def test_a_file_that_does_not_parse_is_skipped_and_named(write_torch: Write) -> None:

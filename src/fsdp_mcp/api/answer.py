@@ -14,6 +14,7 @@ _SUMMARY_CHARACTERS = 300
 _TABLE_CHARACTERS = 650
 _ONE_LINE_SIGNATURE = 100
 _SHOWN_CHANGES = 3
+_SETTINGS = ("env_var", "option")  # Their text is short and is what was asked for.
 _SHOWN_MEMBERS = 12
 
 
@@ -68,7 +69,7 @@ class ApiAnswer(Result):
     def _described(self) -> list[str]:
         if self.detail == "signature":
             return []
-        if self.detail == "full":
+        if self.detail == "full" or self.kind in _SETTINGS:
             return [self.text or "", self._full_table(), self._member_line(len(self.members))]
         summary = shortened(self.summary or "", _SUMMARY_CHARACTERS)
         return [summary, self._short_table(), self._member_line(_SHOWN_MEMBERS)]

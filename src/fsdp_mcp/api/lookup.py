@@ -11,8 +11,10 @@ from pydantic import Field
 from fsdp_mcp.api.answer import ApiAnswer, Detail
 from fsdp_mcp.api.catalogue import Catalogue, expanded, folded, publicity
 from fsdp_mcp.api.changes import Story, tell
+from fsdp_mcp.api.env_vars import EnvVar, closest_env_vars, env_var_answer, find_env_var, misspelt_env_var
 from fsdp_mcp.api.history import History, Record, load_history
 from fsdp_mcp.api.pages import locate
+from fsdp_mcp.api.torchrun import option_path
 from fsdp_mcp.errors import UnknownName
 from fsdp_mcp.models import ApiParameter, ApiSymbol
 
@@ -45,15 +47,30 @@ def lookup_api(
     they went. To find an API by what it does, use search_docs.
     """
     release = _release(load_history(), catalogue, torch_version)
-    wanted = name.strip().strip("`").removeprefix("fsdp://api/").removesuffix("()").strip(".")
-    wanted = wanted.replace("#param-", ".")
-    answer = _find(wanted, release, catalogue, detail)
+    wanted = _bare(name)
+    answer = _variable(find_env_var(wanted), wanted, release, detail) or _find(wanted, release, catalogue, detail)
     if answer is None:
         owner, _, parameter = wanted.rpartition(".")
         answer = _parameter_of(_find(owner, release, catalogue, detail) if owner else None, parameter)
+    answer = answer or _variable(misspelt_env_var(wanted), wanted, release, detail)
     if answer is None:
         raise UnknownName(_unknown(name, catalogue, release))
     return answer
+
+
+def _bare(name: str) -> str:
+    """Return the name in what was asked: without quotes, scheme and call, of a setting without its `$` and value."""
+    wanted = name.strip().strip("`").removeprefix("fsdp://api/").removesuffix("()").strip(".")
+    if wanted.startswith(("$", "-", "fsdp://")) or wanted.partition("=")[0].isupper():
+        wanted = option_path(wanted.strip("${}").partition("=")[0])
+    return wanted.replace("#param-", ".")
+
+
+def _variable(row: EnvVar | None, wanted: str, release: _Release, detail: Detail) -> ApiAnswer | None:
+    """Return the answer for an environment variable, None for None."""
+    if row is None:
+        return None
+    return env_var_answer(row, asked=wanted, version=release.version, installed=release.installed, detail=detail)
 
 
 def _find(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
@@ -135,7 +152,7 @@ def _preference(history: History, path: str, at: int) -> tuple[bool, bool, bool,
 
 
 def _unknown(name: str, catalogue: Catalogue, release: _Release) -> str:
-    nearest = catalogue.closest(name) or release.history.closest(name)
+    nearest = closest_env_vars(name) or catalogue.closest(name) or release.history.closest(name)
     head = f"No API named {name!r} in torch {release.version}"
     if not nearest:
         return f"{head} or any other release. Search for what it does with search_docs."
