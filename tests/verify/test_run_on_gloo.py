@@ -278,3 +278,18 @@ def test_temporary_files_of_ranks_stay_in_the_scratch_folder(temporary: Path) ->
     rank = run_on_gloo(code, world_size=1).ranks[0]
     assert rank.status == "ok"
     assert rank.output.startswith(os.path.realpath(temporary))
+
+
+def test_threads_and_exit_functions_of_a_rank_finish_before_it_ends() -> None:
+    code = (
+        "import atexit, sys, threading\n"
+        "go = threading.Event()\n"
+        "def finish():\n    go.wait()\n    print('thread')\n"
+        "atexit.register(print, 'exit function')\n"
+        "threading.Thread(target=finish).start()\n"
+        "threading.Timer(0.1, go.set).start()\n"
+        "print('script')\n"
+        "sys.exit(0)\n"
+    )
+    report = run_on_gloo(code, world_size=1)
+    assert (report.ok, report.ranks[0].output.split("\n")) == (True, ["script", "thread", "exit function", ""])

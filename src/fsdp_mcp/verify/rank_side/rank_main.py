@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import faulthandler
@@ -16,7 +17,7 @@ import time
 import traceback
 import types
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from . import limits
 from .job import Job
@@ -95,6 +96,23 @@ def run(job: Job, rank: int, address_space_bytes: int) -> int:
         _print_error(error)
         return 1
     return 0
+
+
+def end_process(status: int) -> NoReturn:
+    """End this process as the interpreter would, but without taking down what torch has loaded.
+
+    A thread of Gloo that still needs the interpreter then may abort it, "terminate called without an active exception",
+    although the script is done. Seen with DDP on torch 2.13; remove when torch ends these threads in
+    destroy_process_group.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that are not daemons
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+    finally:
+        os._exit(status & 0xFF)
 
 
 def _execute(entry: str) -> None:

@@ -72,7 +72,7 @@ def _keep(job: Job, reporter: Reporter) -> None:
     child = os.fork()
     if child == 0:
         isolation.settle_first_process(kind, job.scratch)
-        _supervise(job, reporter, kind)  # a forked rank leaves it by SystemExit
+        _supervise(job, reporter, kind)
         os._exit(0)  # taking down an interpreter with torch costs a quarter of a second
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     status = _wait_for(child, job)
@@ -136,7 +136,7 @@ def _supervise(job: Job, reporter: Reporter, kind: str) -> None:
 
 
 def _fork_rank(job: Job, rank: int, port: int, bound: int, not_for_ranks: list[Any]) -> Rank:
-    """Fork one rank; in the child this closes what is not for ranks and does not return but leaves by SystemExit."""
+    """Fork one rank; in the child this closes what is not for ranks, runs the script and does not return."""
     output, write_end = os.pipe()
     pid = os.fork()
     if pid:
@@ -154,7 +154,7 @@ def _fork_rank(job: Job, rank: int, port: int, bound: int, not_for_ranks: list[A
     os.close(write_end)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.environ.update(rank_main.environment(job, rank, port))
-    sys.exit(rank_main.run(job, rank, bound))
+    return rank_main.end_process(rank_main.run(job, rank, bound))
 
 
 def _start_rank(job: Job, rank: int, port: int, bound: int) -> Rank:
@@ -177,4 +177,4 @@ def _start_rank(job: Job, rank: int, port: int, bound: int) -> Rank:
 def _become_started_rank(job: Job, rank: int, port: int, bound: int) -> None:
     """Run one rank in this process, which the supervisor has started for it."""
     isolation.die_with_parent()
-    sys.exit(rank_main.run(job, rank, bound))
+    rank_main.end_process(rank_main.run(job, rank, bound))
