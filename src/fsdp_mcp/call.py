@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_mcp.errors import Cancelled, Forbidden
+from fsdp_mcp.errors import BadArgument, Cancelled, Forbidden
 
 
 def _ignore_progress(done: float, total: float | None, message: str) -> None:
@@ -69,12 +69,17 @@ def allowed_path(text: str, *, argument: str) -> Path:
     Relative paths start at the first root. Links are followed before the check.
 
     Raises:
+        BadArgument: no file system takes such a path.
         Forbidden: no root is open to this caller (HTTP), or the path leads outside all of them.
     """
     roots = [Path(os.path.realpath(root)) for root in current().roots]
     if not roots:
         raise Forbidden(f"{argument}: paths are refused over HTTP. Send the text itself instead.")
-    path = Path(os.path.realpath(roots[0] / Path(text).expanduser()))
+    try:
+        path = Path(os.path.realpath(roots[0] / Path(text).expanduser()))
+        path.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a null character, the home of nobody
+        raise BadArgument(f"{argument}: {text[:80]!r} is no usable path ({error}).") from None
     if not any(path == root or root in path.parents for root in roots):
         raise Forbidden(f"{argument}: {text!r} lies outside {roots[0]}. Give a path below that folder.")
     return path
