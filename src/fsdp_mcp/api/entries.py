@@ -67,7 +67,7 @@ def _symbol_entry(
     with_descriptions: bool,
 ) -> IndexEntry:
     blocks = [
-        f"```python\n{symbol.signature}\n```" if symbol.signature else "",
+        f"```{'' if symbol.kind == 'option' else 'python'}\n{symbol.signature}\n```" if symbol.signature else "",
         f"Deprecated: {symbol.deprecated}" if symbol.deprecated else "",
         symbol.text or "",
         _table(symbol.parameters) if with_descriptions else "",

@@ -28,7 +28,7 @@ def lookup_api(
         Field(
             min_length=1,
             max_length=300,
-            description="Name or end of one: fully_shard, dist.all_reduce, DTensor.full_tensor",
+            description="Name or end of one: fully_shard, DTensor.full_tensor, NCCL_DEBUG, --nnodes",
         ),
     ],
     *,
@@ -40,7 +40,7 @@ def lookup_api(
     ] = "summary",
     catalogue: Catalogue,
 ) -> ApiAnswer:
-    """Look up one PyTorch distributed API: its signature in the installed torch, parameters, status, history.
+    """Look up one distributed API, environment variable or torchrun option: signature or values, status, history.
 
     Use it before writing code with torch.distributed, FSDP, DTensor, device mesh, distributed checkpoint, DDP or
     activation checkpointing: names and defaults change between releases. Old and partial names work; it says where
