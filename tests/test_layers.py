@@ -11,11 +11,11 @@ PACKAGE = Path(fsdp_mcp.__file__).parent
 
 # A module may import those of lower layers only; capabilities of one layer never import each other.
 LAYERS = (
-    {"errors", "models", "tokens", "prompts", "call"},
+    {"errors", "models", "tokens", "prompts", "call", "cache"},
     {"corpus", "target", "script", "sections"},
     {"docs", "api"},
     {"backends", "generate", "verify", "migrate", "review", "diagnose", "plan"},
-    {"index", "index_build", "index_store"},
+    {"index", "index_build", "index_store", "library"},
     {"toolbox", "doctor"},
     {"server", "http", "demo"},
     {"__main__"},

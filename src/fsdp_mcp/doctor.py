@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import Field
 
 from fsdp_mcp import __version__
+from fsdp_mcp.cache import cache_root
 from fsdp_mcp.errors import EnvironmentProblem
-from fsdp_mcp.index import cache_root
 from fsdp_mcp.models import Result, Value
 from fsdp_mcp.target import Target, find_target, implicit_candidates
 

@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from fsdp_mcp import call
 from fsdp_mcp.api.catalogue import Catalogue
+from fsdp_mcp.cache import CACHE_VARIABLE, LIBRARY_VARIABLE, cache_root, is_writable, library_root
 from fsdp_mcp.corpus import corpus_dir
 from fsdp_mcp.docs.search_index import SearchIndex
 from fsdp_mcp.errors import EnvironmentProblem
 from fsdp_mcp.index_store import CATALOGUE, exclusive, lock_of, log_of, output_of, read_search, remove_old_indexes
+from fsdp_mcp.library.shelf import fingerprint
 from fsdp_mcp.target import Target, find_target
 
-CACHE_VARIABLE = "FSDP_MCP_CACHE_DIR"
 SCHEMA = 1
 """Raised when the files of an index change their form."""
 
@@ -52,14 +51,13 @@ class OpenIndex:
     catalogue: Catalogue
 
 
-def cache_root() -> Path:
-    """Return the folder that indexes are kept in: FSDP_MCP_CACHE_DIR, else the user's cache."""
-    named = os.environ.get(CACHE_VARIABLE)
-    return Path(named) if named else user_cache_path("fsdp-mcp", appauthor=False)
-
-
 def index_key(target: Target) -> str:
-    """Return the folder name of the index of `target`: it changes with its torch, our corpus and our code."""
+    """Return the folder name of the index of `target`: it changes with its torch, our corpus, our code, the library."""
+    library = fingerprint(target.torch_version)
+    return f"{_key_without_library(target)}{f'-{library}' if library else ''}"
+
+
+def _key_without_library(target: Target) -> str:
     torch = f"{target.torch_version}-{target.git_version}-{_installed_at(target.torch_dir)}"
     digest = hashlib.sha256(f"{SCHEMA}:{torch}:{_corpus_fingerprint()}".encode()).hexdigest()[:16]
     return f"torch-{target.torch_version or 'none'}-{digest}"
@@ -99,14 +97,22 @@ def build_index(target: Target | None = None, *, force: bool = False, report: Re
 
     target = target or find_target()
     root = cache_root()
-    if not _writable(root):
+    if not is_writable(root):
         raise EnvironmentProblem(f"The cache folder {root} cannot be written. Name another with {CACHE_VARIABLE}.")
     folder = root / index_key(target)
     with exclusive(lock_of(folder)):
         if force or read_search(folder) is None:
-            build(folder, target, report=report or call.report)
-            remove_old_indexes(root, keep=folder)
+            others = [] if force else _of_another_library(folder, _key_without_library(target))
+            build(folder, target, earlier=others, report=report or call.report)
+            remove_old_indexes(root, keep=folder, superseded=others)
     return folder
+
+
+def _of_another_library(folder: Path, key: str) -> list[Path]:
+    """Return the indexes beside `folder` that differ from it by nothing but the documents of the library."""
+    return [
+        path for path in [folder.with_name(key), *folder.parent.glob(f"{key}-*")] if path.is_dir() and path != folder
+    ]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -124,8 +130,16 @@ def _open_existing(key: str, folders: Iterable[Path]) -> OpenIndex | None:
             search = read_search(folder)
             catalogue = Catalogue.load(folder / CATALOGUE) if search is not None else None
             if search is not None and catalogue is not None:
+                _forget_other_libraries(key)
                 _OPENED[key] = OpenIndex(folder, search, catalogue)
         return _OPENED.get(key)
+
+
+def _forget_other_libraries(key: str) -> None:
+    """Drop the indexes of the same torch with earlier documents of the library: each takes tens of megabytes."""
+    stem = "-".join(key.split("-")[:3])
+    for other in [other for other in _OPENED if "-".join(other.split("-")[:3]) == stem]:
+        del _OPENED[other]
 
 
 def _installed_at(torch_dir: Path | None) -> int:
@@ -151,21 +165,12 @@ def _ingredients() -> Iterator[Path]:
     yield from sorted((corpus_dir() / "guides").glob("*.md"))
     yield from sorted((corpus_dir() / "facts").glob("*.yaml"))
     yield from sorted((corpus_dir() / "api_history").glob("*.jsonl"))
-    for folder in ("docs", "api"):
+    for folder in ("docs", "api", "library"):
         yield from sorted((package / folder).glob("*.py"))
     yield from (package / "sections.py", package / "index_build.py", package / "index_store.py")
 
 
 # --- building in a child ----------------------------------------------------------------------------------------
-
-
-def _writable(root: Path) -> bool:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=root):
-            return True
-    except OSError:
-        return False
 
 
 @lru_cache(maxsize=1)
@@ -218,7 +223,7 @@ def _start_build(key: str, target: Target) -> _Build:
 
 
 def _spawn(key: str, target: Target) -> _Build:
-    root = cache_root() if _writable(cache_root()) else _temporary_root()
+    root = cache_root() if is_writable(cache_root()) else _temporary_root()
     output, log = output_of(root / key), log_of(root / key)
     with output.open("wb") as printed, log.open("wb") as logged:
         child = subprocess.Popen(
@@ -226,7 +231,12 @@ def _spawn(key: str, target: Target) -> _Build:
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=logged,
-            env={**os.environ, CACHE_VARIABLE: str(root), "PYTHONIOENCODING": "utf-8"},
+            env={
+                **os.environ,
+                CACHE_VARIABLE: str(root),
+                LIBRARY_VARIABLE: str(library_root()),
+                "PYTHONIOENCODING": "utf-8",
+            },
             start_new_session=True,
         )
     atexit.register(_end, child)

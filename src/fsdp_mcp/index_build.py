@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from fsdp_mcp.api.catalogue import Catalogue
 from fsdp_mcp.api.changes import tell
@@ -19,8 +20,9 @@ from fsdp_mcp.api.probe import Probe, with_docstrings
 from fsdp_mcp.corpus import corpus_dir, load_facts
 from fsdp_mcp.docs.question import Family, Synonym
 from fsdp_mcp.docs.weigh import document_terms, weigh
-from fsdp_mcp.index_store import CATALOGUE, replaced_folder, write_meta, write_search
-from fsdp_mcp.models import ApiSymbol, IndexEntry
+from fsdp_mcp.index_store import CATALOGUE, read_search, replaced_folder, write_meta, write_search
+from fsdp_mcp.library.reading import library_entries
+from fsdp_mcp.models import LIBRARY_KINDS, ApiSymbol, IndexEntry
 from fsdp_mcp.sections import BrokenPage, guide_entries, read_guide
 from fsdp_mcp.target import Target
 
@@ -29,22 +31,22 @@ _log = logging.getLogger(__name__)
 Report = Callable[[float, float | None, str], None]
 
 
-def build(folder: Path, target: Target, *, report: Report) -> int:
+def build(folder: Path, target: Target, *, report: Report, earlier: Sequence[Path] = ()) -> int:
     """Write the index of `target` into `folder` and return how many entries it has.
 
-    A guide that cannot be read is logged and left out; so is the API of a torch that cannot be read.
+    A guide that cannot be read is logged and left out; so is the API of a torch that cannot be read, and a document
+    of the library. All but the library is taken from the first whole index among `earlier`, if there is one.
     """
     started = time.monotonic()
     report(0, 3, "Reading the guides")
-    entries = read_guides(corpus_dir() / "guides")
-    report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
-    symbols, missing = read_api(target)
-    entries += with_old_names(index_entries(symbols, torch_version=target.torch_version or ""), target.torch_version)
-    entries += env_var_entries(torch_version=target.torch_version or "")
+    known = next((base for path in earlier if (base := _read_base(path)) is not None), None) or _make_base(
+        target, report
+    )
+    library = list(library_entries(target.torch_version, api=known.entries))
+    entries = [*known.entries, *library]
     report(2, 3, f"Weighing {len(entries)} entries")
     with replaced_folder(folder) as fresh:
-        catalogue = Catalogue.of(with_members_described(symbols), torch_version=target.torch_version)
-        catalogue.save(fresh / CATALOGUE)
+        known.catalogue.save(fresh / CATALOGUE)
         postings = weigh([document_terms(entry) for entry in entries])
         lengths = write_search(fresh, entries, postings)
         write_meta(
@@ -52,13 +54,42 @@ def build(folder: Path, target: Target, *, report: Report) -> int:
             lengths=lengths,
             entries=len(entries),
             torch_version=target.torch_version,
-            missing=missing,
+            missing=known.missing,
             glossary=load_facts("glossary", Synonym),
             families=load_facts("families", Family),
             seconds=round(time.monotonic() - started, 2),
         )
     report(3, 3, f"Indexed {len(entries)} entries")
     return len(entries)
+
+
+class _Base(NamedTuple):
+    """All that an index holds beside the library."""
+
+    entries: list[IndexEntry]
+    catalogue: Catalogue
+    missing: str
+
+
+def _make_base(target: Target, report: Report) -> _Base:
+    """Read the guides and the API of the target's torch."""
+    entries = read_guides(corpus_dir() / "guides")
+    report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
+    symbols, missing = read_api(target)
+    entries += with_old_names(index_entries(symbols, torch_version=target.torch_version or ""), target.torch_version)
+    entries += env_var_entries(torch_version=target.torch_version or "")
+    catalogue = Catalogue.of(with_members_described(symbols), torch_version=target.torch_version)
+    return _Base(entries, catalogue, missing)
+
+
+def _read_base(folder: Path) -> _Base | None:
+    """Take the same from an index that differs by nothing but its library, or None when it is not whole."""
+    search = read_search(folder)
+    catalogue = Catalogue.load(folder / CATALOGUE)
+    if search is None or catalogue is None:
+        return None
+    entries = [search.entry(number) for number, row in enumerate(search.rows) if row.kind not in LIBRARY_KINDS]
+    return _Base(entries, catalogue, search.missing)
 
 
 def read_guides(folder: Path) -> list[IndexEntry]:

@@ -210,12 +210,13 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def remove_old_indexes(root: Path, *, keep: Path) -> None:
-    """Keep the index `keep` and the few that were built last."""
+def remove_old_indexes(root: Path, *, keep: Path, superseded: Sequence[Path] = ()) -> None:
+    """Keep the index `keep` and the few that were built last, but none of those that it took the place of."""
     with suppress(OSError):
         built = [path.parent for path in root.glob(f"*/{META}")]
         others = sorted((path for path in built if path != keep), key=lambda path: path.stat().st_mtime, reverse=True)
-        for folder in others[_KEPT_INDEXES - 1 :]:
+        current = [path for path in others if path not in superseded]
+        for folder in [*superseded, *current[_KEPT_INDEXES - 1 :]]:
             shutil.rmtree(folder, ignore_errors=True)
             for beside in (lock_of(folder), log_of(folder), output_of(folder)):
                 beside.unlink(missing_ok=True)

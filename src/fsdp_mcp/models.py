@@ -12,6 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 Kind = Literal["guide", "api", "env_var", "option", "failure", "rule", "official", "user"]
 """What a document is; it names the URI scheme (`env_var` is `fsdp://env/`, `option` is `fsdp://torchrun/`)."""
 
+LIBRARY_KINDS = frozenset({"official", "user"})
+"""What the user fetched or added, as opposed to what comes with us or with torch."""
+
+PAGE_KINDS = LIBRARY_KINDS | {"guide"}
+"""Sections of pages, whose titles are headings rather than names."""
+
 SymbolKind = Literal[
     "module",
     "class",

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
-from fsdp_mcp.index import CACHE_VARIABLE
+from fsdp_mcp.cache import CACHE_VARIABLE
 from tools.bench.figure import Figure
 from tools.bench.processes import OURS, environment
 

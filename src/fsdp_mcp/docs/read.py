@@ -8,10 +8,11 @@ from pydantic import Field
 
 from fsdp_mcp.docs.search_index import SearchIndex
 from fsdp_mcp.errors import BadArgument, UnknownName, closest
-from fsdp_mcp.models import IndexEntry, Result
+from fsdp_mcp.models import LIBRARY_KINDS, IndexEntry, Result
 from fsdp_mcp.tokens import fit
 
 _SCHEME = "fsdp://"
+_LIBRARY = (f"{_SCHEME}official/", f"{_SCHEME}user/")
 _FOOTER_TOKENS = 60
 
 
@@ -90,11 +91,21 @@ def _unknown(wanted: str, name: str, index: SearchIndex) -> str:
         slugs = [entry.uri for entry in page]
         near = closest(f"{_SCHEME}guides/{name}", slugs) or slugs[:5]
         return f"No section {wanted!r}. Closest: {', '.join(near)}."
+    if wanted.startswith(_LIBRARY):
+        return _unknown_in_library(wanted, index)
     stems = [guide.stem for guide in index.guides()]
     near = [f"{_SCHEME}guides/{stem}" for stem in closest(name, stems)]
     near += [index.entry(index.by_name[found][0]).uri for found in index.spelling.closest(name, count=3, alike=0.6)]
     shown = ", ".join(dict.fromkeys(near)) or "none"
     return f"No document {wanted!r}. Closest: {shown}. Find it with search_docs."
+
+
+def _unknown_in_library(wanted: str, index: SearchIndex) -> str:
+    """Say which fetched or added pages come close, or how to get some."""
+    pages = [row.uri for row in index.rows if row.kind in LIBRARY_KINDS]
+    near = closest(wanted, pages) or closest(wanted.partition("#")[0], pages)
+    get = "`fsdp-mcp docs list` on the command line tells what was fetched and added."
+    return f"No document {wanted!r}. " + (f"Closest: {', '.join(near)}." if near else get)
 
 
 def _full_text(entry: IndexEntry) -> str:

@@ -13,7 +13,7 @@ from fsdp_mcp.docs.postings import Postings
 from fsdp_mcp.docs.question import MAX_TERMS, Family, Glossary, Question, Synonym
 from fsdp_mcp.docs.spelling import Spelling
 from fsdp_mcp.docs.tokenise import stem, terms_of
-from fsdp_mcp.models import IndexEntry, Kind
+from fsdp_mcp.models import PAGE_KINDS, IndexEntry, Kind
 
 
 class Row(NamedTuple):
@@ -307,7 +307,7 @@ def _standing(row: Row) -> float:
 
 def _names_of(row: Row) -> set[str]:
     """Return the folded names that mean a row: paths and their last components."""
-    if row.kind == "guide":
+    if row.kind in PAGE_KINDS:
         return {name.casefold() for name in row.names}
     parameter = row.uri.partition("#param-")[2]
     folded = {name.casefold() for name in ([parameter] if parameter else [row.symbol or row.title, *row.names])}

@@ -9,7 +9,7 @@ from rank_bm25 import BM25Okapi
 
 from fsdp_mcp.docs.postings import Postings
 from fsdp_mcp.docs.tokenise import terms_of
-from fsdp_mcp.models import IndexEntry
+from fsdp_mcp.models import PAGE_KINDS, IndexEntry
 
 K1 = 0.9
 B = 0.5
@@ -22,7 +22,7 @@ def document_terms(entry: IndexEntry) -> list[str]:
 
     Repetition is how fields get weight, so that the scores stay those of plain BM25.
     """
-    head = entry.title.rpartition(" › ")[2] if entry.kind == "guide" else entry.symbol or entry.title
+    head = entry.title.rpartition(" › ")[2] if entry.kind in PAGE_KINDS else entry.symbol or entry.title
     leaf = ".".join(head.split(".")[-2:]) if " " not in head else head
     names = [name for name in entry.names if name != head]
     return [

@@ -1,0 +1,139 @@
+"""Turns a MyST page into plain Markdown: directives, roles and comments are rendered, all else stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.token import Token
+
+from fsdp_mcp.api.rst import role_label
+from fsdp_mcp.library import rest
+from fsdp_mcp.library.directives import read_directive, render
+from fsdp_mcp.library.links import ApiLinks
+
+_COLON_FENCE = re.compile(r"(:{3,})[ \t]*(\{?[A-Za-z][^`]*)\Z")
+_DIRECTIVE_INFO = re.compile(r"\{([\w:+.-]+)\}[ \t]*(.*)\Z")
+_ADMONITION_INFO = re.compile(r"([A-Za-z][\w-]*)[ \t]*(.*)\Z")
+_ROLE = re.compile(r"\{([\w:+.-]+)\}`([^`\n]+(?:\n[^`\n]+)*)`")
+_TEXT_ROLES = frozenset({"ref", "doc", "any", "numref", "term", "download", "abbr", "sub", "sup"})
+_BREAK = re.compile(r"\+\+\+(?: .*)?\Z")
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)", re.DOTALL)
+_MOST_NESTED = 10
+
+
+def split_front_matter(text: str) -> tuple[dict[str, object], str]:
+    """Return the mapping between two `---` lines at the top, and the text below; all is text when it is no mapping."""
+    match = _FRONT_MATTER.match(text)
+    if match is None:
+        return {}, text
+    try:
+        header = yaml.safe_load(match[1])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}, text
+    return (header, text[match.end() :]) if isinstance(header, dict) else ({}, text)
+
+
+def to_markdown(text: str, *, links: ApiLinks, depth: int = 0) -> str:
+    """Return the page or the part of a page `text` as Markdown; targets `(label)=` stay where they are."""
+    if depth > _MOST_NESTED:
+        return text
+    return "\n".join(_pieces(text, links=links, depth=depth))
+
+
+def block_parser() -> MarkdownIt:
+    """Return a parser of blocks alone, with fences of colons; inline markup costs time and is not looked at."""
+    parser = MarkdownIt("commonmark").enable("table").disable("inline")
+    parser.block.ruler.before("fence", "colon_fence", _colon_fence, {"alt": ["paragraph", "blockquote", "list"]})
+    return parser
+
+
+def lines_of(text: str) -> list[str]:
+    """Split where markdown-it does; a lone `\\r` and NUL, which it treats otherwise, become spaces."""
+    return text.replace("\r\n", "\n").replace("\r", " ").replace("\0", " ").split("\n")
+
+
+def _pieces(text: str, *, links: ApiLinks, depth: int) -> Iterator[str]:
+    """Yield running text with its roles rendered, code as it stands, and directives as Markdown."""
+    lines = lines_of(text)
+    at = 0
+    for token in block_parser().parse("\n".join(lines)):
+        if token.map is None or token.type not in ("fence", "colon_fence", "code_block", "html_block"):
+            continue
+        start, end = token.map
+        if start > at:
+            yield _running_text(lines[at:start])
+        yield _fenced(token, lines[start:end], links=links, depth=depth)
+        at = max(end, at)
+    if at < len(lines):
+        yield _running_text(lines[at:])
+
+
+def _running_text(lines: list[str]) -> str:
+    return _ROLE.sub(_role, "\n".join(line for line in lines if not _BREAK.match(line)))
+
+
+def _role(match: re.Match[str]) -> str:
+    label = " ".join(role_label(match[2]).split())
+    if match[1] == "math":
+        return f"${label}$"
+    return label if match[1].rpartition(":")[2] in _TEXT_ROLES else f"`{label}`"
+
+
+def _fenced(token: Token, lines: list[str], *, links: ApiLinks, depth: int) -> str:
+    """Render a fenced block: a directive, or code, which stays; so does what lies in a quotation."""
+    info = token.info.strip()
+    match = _DIRECTIVE_INFO.match(info)
+    if match is None and token.type == "colon_fence":
+        match = _ADMONITION_INFO.match(info)
+    margin = lines[0][: len(lines[0]) - len(lines[0].lstrip())] if lines else ""
+    if match is None or not lines[0].lstrip().startswith(token.markup):
+        return "\n".join(lines)
+    name, argument = match[1], match[2].strip()
+    content = token.content
+    if name == "eval-rst":
+        shown = rest.to_markdown(content, links=links, depth=depth + 1)
+    else:
+
+        def nested(text: str) -> str:
+            return to_markdown(text, links=links, depth=depth + 1) if text.strip() else ""
+
+        argument = _ROLE.sub(_role, argument)
+        shown = render(read_directive(name, argument, content.rstrip("\n").split("\n")), links=links, nested=nested)
+    return "\n".join(["", *(f"{margin}{line}".rstrip() for line in shown.split("\n")), ""])
+
+
+def _colon_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse `:::{name} argument` up to a line of as many colons, as markdown-it's own rule does for backticks."""
+    if state.is_code_block(start):
+        return False
+    opening = _COLON_FENCE.match(_line(state, start))
+    if opening is None:
+        return False
+    if silent:
+        return True
+    marks = opening[1]
+    line = start + 1
+    while line < end and not _ends(state, line, len(marks)):
+        if _line(state, line) and state.sCount[line] < state.blkIndent:
+            break  # The list item that the fence lies in ends here.
+        line += 1
+    token = state.push("colon_fence", "code", 0)
+    token.info = opening[2].strip()
+    token.content = state.getLines(start + 1, line, state.sCount[start], True)
+    token.markup = marks
+    state.line = line + 1 if line < end and _ends(state, line, len(marks)) else line
+    token.map = [start, state.line]
+    return True
+
+
+def _line(state: StateBlock, number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]].rstrip()
+
+
+def _ends(state: StateBlock, number: int, marks: int) -> bool:
+    text = _line(state, number)
+    return len(text) >= marks and not text.strip(":")
