@@ -8,7 +8,7 @@ TORCH_INDEX_URL ?=
 PIP_TORCH := $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL),)
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test serve lint bench guides clean
+.PHONY: setup demo test serve lint bench eval guides clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,15 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m tools.bench
+
+# Retrieval beside plain BM25 and agents-docs, a documentation server from PyPI that needs an environment of its own
+# (left out when it cannot be installed). QUESTIONS=FILE asks other questions.
+QUESTIONS ?= tests/data/public_questions.jsonl
+PEER := build/eval-peer
+
+eval: setup
+	@test -x $(PEER)/bin/agents-docs || { $(PYTHON) -m venv $(PEER) && $(PEER)/bin/pip install --quiet agents-docs==0.45.0; } || true
+	$(BIN)/python -m tools.eval $(QUESTIONS) --misses $$(test -x $(PEER)/bin/agents-docs && echo --peer $(PEER)/bin/python)
 
 # Runs every example of the guides on CPU Gloo and compares its output with the page.
 guides: setup
