@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from fsdp_mcp import call
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -20,3 +22,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def no_caller() -> Iterator[None]:
+    """Let no test inherit the caller that another one entered, nor the folder that it worked in."""
+    before = call._CURRENT.set(None)
+    yield
+    call._CURRENT.reset(before)
