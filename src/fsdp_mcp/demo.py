@@ -39,7 +39,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         "Search the documentation",
         "search_docs",
-        {"query": "how do I clip gradients with fully_shard and bf16", "limit": 3, "max_tokens": 900},
+        {"query": "how do I clip gradients with fully_shard", "limit": 3, "max_tokens": 900},
     ),
     Step("Look up an API in the installed torch", "lookup_api", {"name": "fully_shard"}),
     Step(
@@ -141,8 +141,9 @@ def _succeeded(done: list[Done]) -> bool:
 
 def _summary(done: list[Done]) -> Table:
     table = Table(title="What happened", show_edge=False)
-    for heading in ("tool", "seconds", "answer"):
-        table.add_column(heading, justify="right" if heading == "seconds" else "left", no_wrap=True)
+    table.add_column("tool", no_wrap=True, min_width=len(_SCRIPT_STEP))
+    table.add_column("seconds", no_wrap=True, justify="right", min_width=7)
+    table.add_column("answer", no_wrap=True, ratio=1)
     for d in done:
         first = next((line for line in d.text.splitlines() if line.strip()), "").replace("*", "")
         table.add_row(d.step.tool, f"{d.seconds:.2f}", Text(first, style="red" if d.is_error else ""))
