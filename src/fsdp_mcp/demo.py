@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 _CALL_SECONDS = 300.0
+_RULES = 10  # columns that the lines between the cells of the summary take
 _SCRIPT_STEP = "generate_training_code"
 
 
@@ -80,7 +81,7 @@ def run_demo(*, python: Path | None, as_json: bool) -> int:
     done = anyio.run(_run_steps, python, console)
     if as_json:
         print(json.dumps({"steps": [{"tool": d.step.tool, "seconds": d.seconds, **d.structured} for d in done]}))
-    console.print(_summary(done))
+    console.print(_summary(done, console))
     return 0 if _succeeded(done) else 1
 
 
@@ -139,12 +140,12 @@ def _succeeded(done: list[Done]) -> bool:
     return all(not d.is_error and d.structured.get("ok", True) for d in done)
 
 
-def _summary(done: list[Done]) -> Table:
+def _summary(done: list[Done], console: Console) -> Table:
     table = Table(title="What happened", show_edge=False)
-    table.add_column("tool", no_wrap=True, min_width=len(_SCRIPT_STEP))
-    table.add_column("seconds", no_wrap=True, justify="right", min_width=7)
-    table.add_column("answer", no_wrap=True, ratio=1)
+    for heading in ("tool", "seconds", "answer"):
+        table.add_column(heading, justify="right" if heading == "seconds" else "left")
+    room = console.width - len(_SCRIPT_STEP) - len("seconds") - _RULES
     for d in done:
         first = next((line for line in d.text.splitlines() if line.strip()), "").replace("*", "")
-        table.add_row(d.step.tool, f"{d.seconds:.2f}", Text(first, style="red" if d.is_error else ""))
+        table.add_row(d.step.tool, f"{d.seconds:.2f}", Text(first[:room], style="red" if d.is_error else ""))
     return table
