@@ -165,6 +165,9 @@ class _Handlers:
 
     async def _run(self, context: Context, tool: Tool, arguments: Mapping[str, object]) -> Result:
         roots = () if self._settings.remote else await _roots(context, arguments)
+        call.enter(self._settings.caller())
+        if tool.quick and toolbox.is_ready():
+            return tool.call(arguments)
         if tool.starts_ranks and self._runs is None:
             self._runs = anyio.CapacityLimiter(_CONCURRENT_RUNS)
         limiter = self._runs if tool.starts_ranks else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from fsdp_mcp import call
 from fsdp_mcp.corpus import GuideHeader, guide_headers
 from fsdp_mcp.errors import BadArgument, did_you_mean
 from fsdp_mcp.models import Result
@@ -37,6 +40,7 @@ class Tool:
         read_only: whether it changes nothing outside its cache and scratch folders.
         idempotent: whether calling it again with the same arguments changes nothing more.
         runs_code: whether it does nothing but execute the caller's code, so that it is offered only where code may run.
+        quick: whether it takes a few milliseconds once the index is open, so that no thread is worth it.
         starts_ranks: whether it may start ranks, of which only a few may run at a time.
         joins: parameters of the function that callers do not see, with what provides each.
     """
@@ -47,6 +51,7 @@ class Tool:
     read_only: bool = True
     idempotent: bool = True
     runs_code: bool = False
+    quick: bool = False
     starts_ranks: bool = False
     joins: Mapping[str, Join] = field(default_factory=dict)
 
@@ -180,12 +185,38 @@ def _describe_type(annotation: Any) -> str:
     return " or ".join(_describe_type(argument) for argument in arguments) or "another value"
 
 
+_FRESH_SECONDS = 1.0
+_CHOOSERS = ("FSDP_MCP_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX", "FSDP_MCP_CACHE_DIR")
+"""Variables that choose a torch or a cache; with the folder and `--python` they say which index is meant."""
+
+_OPENED: dict[tuple[object, ...], tuple[float, Any]] = {}
+
+
+def _which() -> tuple[object, ...]:
+    return (call.current().python, os.getcwd(), *(os.environ.get(name) for name in _CHOOSERS))  # noqa: PTH109, as is
+
+
+def is_ready() -> bool:
+    """Return whether the index was looked at within the last second, so that opening it takes no time."""
+    return _OPENED.get(_which(), (0.0, None))[0] > time.monotonic()
+
+
+def _open_index() -> Any:
+    """Open the index of the target; whether torch, guides or documents have changed is asked once a second."""
+    which = _which()
+    until, index = _OPENED.get(which, (0.0, None))
+    if until <= time.monotonic():
+        index = _load("fsdp_mcp.index:open_index")(find_target())
+        _OPENED[which] = (time.monotonic() + _FRESH_SECONDS, index)
+    return index
+
+
 def _search_index() -> object:
-    return _load("fsdp_mcp.index:open_index")(find_target()).search
+    return _open_index().search
 
 
 def _catalogue() -> object:
-    return _load("fsdp_mcp.index:open_index")(find_target()).catalogue
+    return _open_index().catalogue
 
 
 def _run_ranks() -> object:
@@ -193,9 +224,17 @@ def _run_ranks() -> object:
 
 
 TOOLS: tuple[Tool, ...] = (
-    Tool("search_docs", "fsdp_mcp.docs.search:search_docs", "Search the documentation", joins={"index": _search_index}),
-    Tool("read_doc", "fsdp_mcp.docs.read:read_doc", "Read a page or section", joins={"index": _search_index}),
-    Tool("lookup_api", "fsdp_mcp.api.lookup:lookup_api", "Look up an API", joins={"catalogue": _catalogue}),
+    Tool(
+        "search_docs",
+        "fsdp_mcp.docs.search:search_docs",
+        "Search the documentation",
+        quick=True,
+        joins={"index": _search_index},
+    ),
+    Tool(
+        "read_doc", "fsdp_mcp.docs.read:read_doc", "Read a page or section", quick=True, joins={"index": _search_index}
+    ),
+    Tool("lookup_api", "fsdp_mcp.api.lookup:lookup_api", "Look up an API", quick=True, joins={"catalogue": _catalogue}),
     Tool("recommend_backend", "fsdp_mcp.backends:recommend_backend", "Recommend a communication backend"),
     Tool(
         "generate_training_code",
@@ -238,7 +277,7 @@ def guides() -> Sequence[GuideHeader]:
 
 def api_names() -> Sequence[str]:
     """Return the qualified names of the installed torch's API; waits for the index."""
-    names: Sequence[str] = _load("fsdp_mcp.index:open_index")(find_target()).catalogue.names()
+    names: Sequence[str] = _open_index().catalogue.names()
     return names
 
 
@@ -247,5 +286,5 @@ def warm_up() -> Iterator[str]:
     target = find_target()
     torch = f"torch {target.torch_version}" if target.torch_dir else "no torch: guides and history only"
     yield f"{torch} in {target.python} (chosen by {target.reason}); `fsdp-mcp doctor` says how to change it"
-    _load("fsdp_mcp.index:open_index")(target)
+    _open_index()
     yield "index ready"
