@@ -333,7 +333,7 @@ its docs/source. Nothing is ever fetched unless you run this."""
 _DOCS_ADD = """
 Takes Markdown (MyST included) and reStructuredText. The documents stay where they are and are read from there: changed,
 new and deleted ones count from the next search on, which then waits some seconds for the index. Hidden folders and
-links are left out, and so is what is not UTF-8 text, longer than 2 MB, or beyond 2,000 documents."""
+links are left out, and so is what is not UTF-8 text, longer than 1 MB, or beyond 2,000 documents."""
 
 
 def _add_verb(

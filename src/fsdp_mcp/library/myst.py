@@ -66,8 +66,14 @@ def _pieces(text: str, *, links: ApiLinks, depth: int) -> Iterator[str]:
         start, end = token.map
         if start > at:
             yield _running_text(lines[at:start])
-        yield _fenced(token, lines[start:end], links=links, depth=depth)
+        shown = _directive(token, lines[start:end], links=links, depth=depth)
         at = max(end, at)
+        if shown is None:
+            yield "\n".join(lines[start:end])
+            continue
+        if shown.strip():
+            yield f"{shown}\n" if start == 0 or not lines[start - 1].strip() else f"\n{shown}\n"
+        at = next((number for number in range(at, len(lines)) if lines[number].strip()), len(lines))
     if at < len(lines):
         yield _running_text(lines[at:])
 
@@ -83,15 +89,15 @@ def _role(match: re.Match[str]) -> str:
     return label if match[1].rpartition(":")[2] in _TEXT_ROLES else f"`{label}`"
 
 
-def _fenced(token: Token, lines: list[str], *, links: ApiLinks, depth: int) -> str:
-    """Render a fenced block: a directive, or code, which stays; so does what lies in a quotation."""
+def _directive(token: Token, lines: list[str], *, links: ApiLinks, depth: int) -> str | None:
+    """Render a fenced block that is a directive; None for code, and for what stands in a quotation."""
     info = token.info.strip()
     match = _DIRECTIVE_INFO.match(info)
     if match is None and token.type == "colon_fence":
         match = _ADMONITION_INFO.match(info)
     margin = lines[0][: len(lines[0]) - len(lines[0].lstrip())] if lines else ""
     if match is None or not lines[0].lstrip().startswith(token.markup):
-        return "\n".join(lines)
+        return None
     name, argument = match[1], match[2].strip()
     content = token.content
     if name == "eval-rst":
@@ -103,7 +109,7 @@ def _fenced(token: Token, lines: list[str], *, links: ApiLinks, depth: int) -> s
 
         argument = _ROLE.sub(_role, argument)
         shown = render(read_directive(name, argument, content.rstrip("\n").split("\n")), links=links, nested=nested)
-    return "\n".join(["", *(f"{margin}{line}".rstrip() for line in shown.split("\n")), ""])
+    return "\n".join(f"{margin}{line}".rstrip() for line in shown.split("\n"))
 
 
 def _colon_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:

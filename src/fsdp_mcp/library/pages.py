@@ -92,12 +92,12 @@ def split(markdown: str, *, title: str) -> list[Part]:
     for start, end in pairwise(starts):
         heading = by_line.get(start, opening)
         names.enter(heading, _targets_before(lines, start))
-        body, last = [*held, *_without_targets(lines[start:end])], end == len(lines)
-        if not last and not _says_something(body, headings=heading is not opening):
-            held = body if any(line.strip() for line in body) else []
+        own = _without_targets(lines[start:end])
+        held.extend(own)
+        if end < len(lines) and not _says_something(own, headings=heading is not opening):
             continue
-        held = []
-        parts.extend(names.parts("\n".join(body).strip("\n")))
+        parts.extend(names.parts("\n".join(held).strip("\n")))
+        held.clear()
     return [part for part in parts if part.text.strip()]
 
 
@@ -111,7 +111,7 @@ class _Names:
     def __init__(self, title: str) -> None:
         self._title = title
         self._above: list[_Heading] = []
-        self._taken: set[str] = set()
+        self._taken: dict[str, int] = {}
         self._ids: set[str] = set()
         self._targets: list[str] = []
         self._at_start = True
@@ -139,11 +139,12 @@ class _Names:
             yield part
 
     def _unique(self, wanted: str) -> str:
-        anchor, number = wanted or "section", 1
+        """Return `wanted`, with a number when the page has it already."""
+        anchor = wanted = wanted or "section"
         while anchor in self._taken:
-            number += 1
-            anchor = f"{wanted or 'section'}-{number}"
-        self._taken.add(anchor)
+            self._taken[wanted] += 1
+            anchor = f"{wanted}-{self._taken[wanted]}"
+        self._taken[anchor] = 1
         return anchor
 
 
@@ -165,7 +166,8 @@ def _plain(heading: str) -> str:
 def _targets_before(lines: list[str], start: int) -> list[str]:
     """Return the labels `(label)=` that stand right above a line."""
     found: list[str] = []
-    for line in reversed(lines[:start]):
+    for number in range(start - 1, -1, -1):
+        line = lines[number]
         match = _TARGET.match(line)
         if match:
             found.insert(0, match[1])

@@ -64,7 +64,7 @@ def _blocks(lines: list[str], *, links: ApiLinks, depth: int) -> Iterator[str]:
 def _heading_at(lines: list[str], at: int) -> _Heading | None:
     """Return the heading that starts at this line, if one does: a line with an adornment below, or above as well."""
     below = lines[at + 1 : at + 3]
-    if at > 0 and lines[at - 1].strip() and _heading_at(lines[:at][-2:], 0) is None:
+    if at > 0 and lines[at - 1].strip() and _heading_at(lines[max(at - 2, 0) : at], 0) is None:
         return None
     if _ADORNMENT.match(lines[at]):
         framed = len(below) == 2 and below[0].strip() and below[1].strip() and below[1][0] == lines[at][0]

@@ -21,7 +21,7 @@ OFFICIAL_PREFIX = "official-"
 MANIFEST = "manifest.json"
 SUFFIXES = frozenset({".md", ".markdown", ".rst", ".rest"})
 MOST_FILES = 2_000
-MOST_BYTES = 2_000_000
+MOST_BYTES = 1_000_000
 """Of one document; a longer one is data rather than text to read."""
 
 _MOST_LOOKED_AT = 50_000  # names in a folder: beyond, it is no folder of documents
