@@ -259,11 +259,12 @@ def test_links_know_the_other_paths_of_an_api_but_not_its_parameters():
 # --- whatever the text ---------------------------------------------------------------------------------------------
 
 MARKS = [
-    "# W", "## W", "#### W", "W", "====", "----", "", "- W", "  W", "    W", "> W", "```", "```{note}", "```{eval-rst}",
-    "```{code-block} python", ":::{warning} W", "::::{tab-set}", ":::", "::::", "(target)=", "{func}`W`",
-    "{ref}`W <x>`",    "| W | W |", "|---|---|", "W::", ".. note:: W", ".. code-block:: python", "   W", ".. autofunction:: W",
-    ".. math::", ":func:`~W`", "``W``", "`W <https://a.b>`_", "+---+", "*W*", "$W$", "1. W", "W\n====", "W\n----", ".. _t:", "\t W",
-    ":::{list-table} W", "* - W", ".. image:: W", ".. autosummary::", "+++", "<div>W</div>",
+    "# W", "## W", "#### W", "W", "====", "----", "", "- W", "  W", "    W", "> W", "```", "```{note}",
+    "```{eval-rst}", "```{code-block} python", ":::{warning} W", "::::{tab-set}", ":::", "::::", "(target)=",
+    "{func}`W`", "{ref}`W <x>`", "| W | W |", "|---|---|", "W::", ".. note:: W", ".. code-block:: python", "   W",
+    ".. autofunction:: W", ".. math::", ":func:`~W`", "``W``", "`W <https://a.b>`_", "+---+", "*W*", "$W$", "1. W",
+    "W\n====", "W\n----", ".. _t:", "\t W", ":::{list-table} W", "* - W", ".. image:: W", ".. autosummary::", "+++",
+    "<div>W</div>",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from fsdp_mcp.api.extract import extract_api
 from fsdp_mcp.api.history import load_history
 from fsdp_mcp.api.probe import Probe, with_docstrings
 from fsdp_mcp.corpus import corpus_dir, load_facts
+from fsdp_mcp.docs.notes import with_notes
 from fsdp_mcp.docs.question import Family, Synonym
 from fsdp_mcp.docs.weigh import document_terms, weigh
 from fsdp_mcp.index_store import CATALOGUE, read_search, replaced_folder, write_meta, write_search
@@ -38,7 +39,6 @@ def build(folder: Path, target: Target, *, report: Report, earlier: Sequence[Pat
     of the library. All but the library is taken from the first whole index among `earlier`, if there is one.
     """
     started = time.monotonic()
-    report(0, 3, "Reading the guides")
     known = next((base for path in earlier if (base := _read_base(path)) is not None), None) or _make_base(
         target, report
     )
@@ -73,13 +73,14 @@ class _Base(NamedTuple):
 
 def _make_base(target: Target, report: Report) -> _Base:
     """Read the guides and the API of the target's torch."""
+    report(0, 3, "Reading the guides")
     entries = read_guides(corpus_dir() / "guides")
     report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
     symbols, missing = read_api(target)
     entries += with_old_names(index_entries(symbols, torch_version=target.torch_version or ""), target.torch_version)
     entries += env_var_entries(torch_version=target.torch_version or "")
     catalogue = Catalogue.of(with_members_described(symbols), torch_version=target.torch_version)
-    return _Base(entries, catalogue, missing)
+    return _Base(list(with_notes(entries)), catalogue, missing)
 
 
 def _read_base(folder: Path) -> _Base | None:

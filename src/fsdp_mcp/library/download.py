@@ -14,6 +14,7 @@ from fsdp_mcp.errors import EnvironmentProblem
 
 USER_AGENT = f"fsdp-mcp/{__version__} (documentation on request; one connection at a time)"
 _ATTEMPTS = 5
+_FIRST_PAUSE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 30
 _LONGEST_WAIT_SECONDS = 60.0
 _MOST_BYTES = 4_000_000
@@ -49,7 +50,7 @@ class WebSource:
             EnvironmentProblem: the server cannot be reached, refuses, or stays busy.
         """
         url = f"{self.origin}/{path}"
-        wait = 1.0
+        wait = _FIRST_PAUSE_SECONDS
         for _ in range(_ATTEMPTS - 1):
             try:
                 return _get(url)

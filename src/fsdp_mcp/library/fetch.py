@@ -18,7 +18,7 @@ from fsdp_mcp.library.shelf import MOST_BYTES, FetchedFile, Release, Skipped
 from fsdp_mcp.models import Value
 
 _SOURCES = "https://raw.githubusercontent.com/pytorch/pytorch/v{torch_version}/docs/source"
-_RELEASE = re.compile(r"v?(\d{1,3}\.\d{1,3})(\.\d{1,3})?(?:[.+a-z].*)?\Z")
+_RELEASE = re.compile(r"v?(\d{1,3}\.\d{1,3})(\.\d{1,3})?(?:[.+a-z][\w.+]*)?\Z")
 _SUFFIXES = (".md", ".rst")
 _RENDERED_SUFFIXES = (".md.txt", ".rst.txt")
 """What Sphinx adds to the sources that it publishes beside the pages, in `_sources`."""
