@@ -92,7 +92,7 @@ FAMILIES = (
     ),
 )
 GLOSSARY = (
-    Synonym(say=("梯度累积",), mean=("gradient accumulation",)),
+    Synonym(say=("多步更新",), mean=("gradient accumulation",)),
     Synonym(say=("zero 3",), mean=("fully_shard",)),
 )
 
@@ -150,7 +150,7 @@ def test_scores_of_the_entries_are_those_of_bm25_okapi() -> None:
         ("fsdp2", "guides/fsdp2"),
         ("fuly_shard", "api/torch.distributed.fsdp.fully_shard"),
         ("which device does the step run on with CPUOffloadPolicy", "guides/fsdp2#offload"),
-        ("梯度累积", "guides/fsdp2#gradient-accumulation"),
+        ("多步更新", "guides/fsdp2#gradient-accumulation"),
         ("apply to a module", "api/torch.distributed.fsdp.fully_shard"),
         ("fsdp1 shard a module", "api/torch.distributed.fsdp.FullyShardedDataParallel"),
     ],

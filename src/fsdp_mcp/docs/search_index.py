@@ -39,6 +39,7 @@ _OLDER_GENERATION = 0.72  # when the question does not say which
 _OTHER_GENERATION = 0.55  # when it asks for one
 _NOT_ON_ITS_PAGE = 0.9
 _PRIVATE = 0.7
+_VARIABLE = 0.9  # an environment variable or option: short texts, hundreds of them, wanted by name
 _COMMON = 1 / 3  # of all entries; a term that more of them hold tells little and costs most
 _CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
 _SHORTEST_CORRECTED = 5
@@ -299,6 +300,8 @@ def _belongs(row: Row, family: Family) -> bool:
 
 def _standing(row: Row) -> float:
     """Return how much an entry counts by what it is: names that their official page documents come first."""
+    if row.kind in ("env_var", "option"):
+        return _VARIABLE
     if row.kind != "api":
         return 1.0
     documented = 1.0 if "#" in row.url else _NOT_ON_ITS_PAGE

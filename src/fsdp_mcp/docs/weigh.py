@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from rank_bm25 import BM25Okapi
 
+from fsdp_mcp.docs.notes import further_words
 from fsdp_mcp.docs.postings import Postings
 from fsdp_mcp.docs.tokenise import terms_of
 from fsdp_mcp.models import PAGE_KINDS, IndexEntry
 
-K1 = 0.9
+K1 = 1.3
 B = 0.5
 _TITLE_TIMES = 4
 _NAME_TIMES = 2
+_WORDS_TIMES = 2
 
 
 def document_terms(entry: IndexEntry) -> list[str]:
@@ -31,6 +33,7 @@ def document_terms(entry: IndexEntry) -> list[str]:
         *terms_of(" ".join({name.rpartition(".")[2] for name in names})) * _NAME_TIMES,
         *terms_of(" ".join(names)),
         *terms_of(entry.text),
+        *terms_of(further_words(entry.title)) * _WORDS_TIMES,
     ]
 
 
