@@ -1,7 +1,6 @@
 """The verdicts of the benchmark: a ratio where there is a reference, else the value, from either side."""
 
 import pytest
-
 from tools.bench.figure import Figure
 
 
