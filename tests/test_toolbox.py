@@ -17,7 +17,7 @@ class Echo(Result):
 
 
 def echo(
-    title: Annotated[str, Field(description="Any text", max_length=9)],
+    title: Annotated[str, Field(description="Any text", min_length=1, max_length=9)],
     *,
     mode: Literal["loud", "quiet"] = "loud",
     count: Annotated[int, Field(ge=1, le=16)] = 1,
@@ -41,7 +41,12 @@ def test_the_schema_is_closed_and_has_no_titles_but_keeps_a_property_of_that_nam
     schema = TOOL.input_schema()
     assert schema["additionalProperties"] is False
     assert "title" not in schema
-    assert schema["properties"]["title"] == {"description": "Any text", "maxLength": 9, "type": "string"}
+    assert schema["properties"]["title"] == {
+        "description": "Any text",
+        "maxLength": 9,
+        "minLength": 1,
+        "type": "string",
+    }
 
 
 def test_an_option_that_may_be_null_is_advertised_as_one_that_may_be_absent():
@@ -65,8 +70,11 @@ def test_numbers_given_as_text_are_converted():
         ({"title": "a", "count": 99}, "count: got 99, expected a whole number at least 1 and at most 16."),
         ({"title": "a", "names": "x"}, "names: got 'x', expected a list (text each)."),
         ({"title": "a", "step": "x"}, "step: got 'x', expected true or false or a whole number or null."),
-        ({"title": "a" * 200}, f"title: got '{'a' * 76}..., expected text of at most 9 characters."),
-        ({"title": None}, "title: got None, expected text of at most 9 characters."),
+        (
+            {"title": "a" * 200},
+            f"title: got '{'a' * 76}..., expected text of at least 1 character and of at most 9 characters.",
+        ),
+        ({"title": None}, "title: got None, expected text of at least 1 character and of at most 9 characters."),
     ],
 )
 def test_a_bad_argument_is_told_in_our_own_words(arguments, message):

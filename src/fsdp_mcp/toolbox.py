@@ -168,7 +168,8 @@ def _accepted(info: FieldInfo) -> str:
         for key, phrase in _BOUNDS.items()
         if getattr(bound, key, None) is not None
     ]
-    lengths = [f"of at most {bound.max_length:,} characters" for bound in info.metadata if hasattr(bound, "max_length")]
+    lengths = [f"of at least {b.min_length} character" for b in info.metadata if hasattr(b, "min_length")]
+    lengths += [f"of at most {b.max_length:,} characters" for b in info.metadata if hasattr(b, "max_length")]
     return " ".join([words, " and ".join(bounds + lengths)]).strip()
 
 
