@@ -12,7 +12,7 @@ from fsdp_mcp import __version__
 from fsdp_mcp.cache import cache_root
 from fsdp_mcp.errors import EnvironmentProblem
 from fsdp_mcp.models import Result, Value
-from fsdp_mcp.target import Target, find_target, implicit_candidates
+from fsdp_mcp.target import Target, ask_interpreter, find_target, implicit_candidates
 
 _PROBE_SECONDS = 120
 _PROBE = """
@@ -99,15 +99,7 @@ def _passed_over(target: Target | None) -> tuple[str, ...]:
 
 def _probe_torch(python: Path) -> _TorchFacts:
     try:
-        done = subprocess.run(
-            [str(python), "-c", _PROBE],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PROBE_SECONDS,
-            encoding="utf-8",
-            check=True,
-        )
-        return _TorchFacts.model_validate_json(done.stdout.splitlines()[-1])
+        return _TorchFacts.model_validate_json(ask_interpreter(python, _PROBE, timeout_seconds=_PROBE_SECONDS))
     except subprocess.CalledProcessError as error:
         last = error.stderr.strip().splitlines()[-1:] or ["no message"]
         raise EnvironmentProblem(f"torch does not import in {python}: {last[0]}") from error

@@ -110,19 +110,29 @@ def interpreter_of(environment: Path) -> Path:
     return in_scripts if in_scripts.is_file() else environment / "python.exe"
 
 
+def ask_interpreter(python: Path, code: str, *, timeout_seconds: float) -> str:
+    """Run `code` with that interpreter and return the last line that it printed.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it did not start, failed, or took too long.
+        IndexError: it printed nothing.
+    """
+    done = subprocess.run(
+        [str(python), "-c", code],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_seconds,
+        encoding="utf-8",
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
+
+
 @lru_cache(maxsize=8)
 def _probe(python: Path, reason: str) -> Target:
     """Ask the interpreter where its torch lies; the interpreter does not import it either."""
     try:
-        done = subprocess.run(
-            [str(python), "-c", _PROBE],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PROBE_SECONDS,
-            encoding="utf-8",
-            check=True,
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = json.loads(ask_interpreter(python, _PROBE, timeout_seconds=_PROBE_SECONDS))
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         raise EnvironmentProblem(f"{python} (chosen by {reason}) does not run as a Python: {error}.") from error
     torch_dir = Path(found["torch_dir"]) if found["torch_dir"] else None
