@@ -1,0 +1,82 @@
+"""diagnose_log: which rank failed first, why, and what to do, from logs as they are."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from fsdp_mcp import call
+from fsdp_mcp.diagnose.answer import LogDiagnosis
+from fsdp_mcp.errors import BadArgument
+
+if TYPE_CHECKING:
+    from fsdp_mcp.diagnose.reading import RawLine
+
+_MOST_TEXT_BYTES = 16 << 20
+_MOST_FILES = 4096
+
+
+def diagnose_log(
+    log: Annotated[str | None, Field(description="Text of the log")] = None,
+    *,
+    path: Annotated[str | None, Field(description="File, folder or glob (also .gz), instead of log")] = None,
+    torch_version: Annotated[str | None, Field(description="X.Y that wrote it")] = None,
+) -> LogDiagnosis:
+    """Name the cause of a failed or hung distributed job from its log: first failing rank, evidence lines, fix.
+
+    Use it on NCCL, Gloo, torchrun, FSDP and CUDA errors, time-outs and flight-recorder dumps; give all ranks' logs.
+    """
+    from fsdp_mcp.diagnose import explain  # what does the work is loaded on the first call
+
+    return explain.explain(_lines(log, path), torch_version=torch_version)
+
+
+def _lines(log: str | None, path: str | None) -> Iterator[RawLine]:
+    """Return the lines of what exactly one of `log` and `path` gives."""
+    from fsdp_mcp.diagnose import reading
+
+    if (log is None) == (path is None):
+        both = "both" if log is not None else "neither"
+        raise BadArgument(f"Give exactly one of log (the text) and path (a file, folder or glob); got {both}.")
+    if path is not None:
+        return reading.lines_of_files(_files(path))
+    assert log is not None
+    if not log.strip():
+        raise BadArgument("log: got no text. Paste the log, or give path.")
+    if len(log) > _MOST_TEXT_BYTES:
+        raise BadArgument(f"log: got {len(log):,} characters, {_MOST_TEXT_BYTES >> 20} MB at most. Give path instead.")
+    return reading.lines_of_text(log)
+
+
+def _files(path: str) -> Sequence[Path]:
+    """Return the files that a path, folder or glob names, in name order."""
+    if glob.has_magic(path) and not Path(path).exists():
+        return _matching(path)
+    found = call.allowed_path(path, argument="path")
+    if found.is_dir():
+        files = sorted(file for file in found.rglob("*") if file.is_file() and not file.name.startswith("."))
+    else:
+        files = [found] if found.is_file() else []
+    if not files:
+        raise BadArgument(f"path: there is no log at {path!r}. Give a file, a folder of logs or a glob.")
+    return _not_too_many(files)
+
+
+def _matching(pattern: str) -> Sequence[Path]:
+    """Return the files that a glob names; each has to lie where the caller may read."""
+    root = next(iter(call.current().roots), Path())
+    names = glob.glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207, Path.glob takes no absolute pattern
+    files = sorted(file for name in names if (file := call.allowed_path(name, argument="path")).is_file())
+    if not files:
+        raise BadArgument(f"path: no file matches {pattern!r} below {root}.")
+    return _not_too_many(files)
+
+
+def _not_too_many(files: Sequence[Path]) -> Sequence[Path]:
+    if len(files) > _MOST_FILES:
+        raise BadArgument(f"path: {len(files):,} files, {_MOST_FILES:,} at most. Give a narrower glob.")
+    return files

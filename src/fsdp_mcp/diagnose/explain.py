@@ -1,0 +1,110 @@
+"""From the lines of a log to the answer: scan, judge, and say it in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from fsdp_mcp.diagnose.answer import Evidence, Finding, LogDiagnosis, RankRole, Role, spans
+from fsdp_mcp.diagnose.judge import Applied, Verdict, confidence, judge
+from fsdp_mcp.diagnose.page import FailurePage, failure_pages
+from fsdp_mcp.diagnose.patterns import Matcher
+from fsdp_mcp.diagnose.reading import RawLine
+from fsdp_mcp.diagnose.scan import Place, Scan, matcher_of, scan
+from fsdp_mcp.diagnose.signs import world
+
+_MOST_EVIDENCE = 5
+_LONGEST_EVIDENCE = 300
+
+
+@lru_cache(maxsize=1)
+def _matcher() -> Matcher:
+    return matcher_of(failure_pages())
+
+
+def explain(lines: Iterable[RawLine], *, torch_version: str | None = None) -> LogDiagnosis:
+    """Return the cause of the failure that the lines tell of, or that they tell of none that is known."""
+    return answer(scan(lines, _matcher()), failure_pages())
+
+
+def answer(found: Scan, pages: Sequence[FailurePage]) -> LogDiagnosis:
+    """Judge what was found and say it."""
+    verdict = judge(found, pages)
+    findings = tuple(_finding(verdict, number) for number in range(len(verdict.findings)))
+    return LogDiagnosis(
+        verdict="found" if findings else "none",
+        summary=_summary(findings) if findings else _nothing(found, verdict, pages),
+        findings=findings,
+        ranks=tuple(_roles(found, verdict)),
+    )
+
+
+def _finding(verdict: Verdict, number: int) -> Finding:
+    applied = verdict.findings[number]
+    page = applied.page
+    return Finding(
+        id=page.id,
+        title=page.title,
+        confidence=confidence(verdict, number),
+        rank=applied.rank,
+        evidence=tuple(_evidence(place) for place in applied.places[:_MOST_EVIDENCE]),
+        cause=f"{applied.said} {page.cause}".strip(),
+        fix=page.fix,
+        next_evidence=page.next_evidence,
+        url=page.pages[0].url,
+    )
+
+
+def _evidence(place: Place) -> Evidence:
+    text = place.text if len(place.text) <= _LONGEST_EVIDENCE else f"{place.text[: _LONGEST_EVIDENCE - 3]}..."
+    return Evidence(line=place.line, text=text, file=place.file or None)
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    first = findings[0]
+    where = "" if first.rank is None else f", first on rank {first.rank}"
+    return f"**{first.title}** ({first.confidence} confidence{where}; line {first.evidence[0].line})."
+
+
+def _nothing(found: Scan, verdict: Verdict, pages: Sequence[FailurePage]) -> str:
+    """Say that no known failure shows, with what is there instead."""
+    said = [
+        f"No known distributed failure in {found.lines:,} line{'s' if found.lines != 1 else ''}: none of"
+        f" {len(pages)} kinds shows."
+    ]
+    said += [f"Harmless: {each.page.title} (line {each.first.line})." for each in verdict.notices[:3]]
+    raised = found.raised()
+    if raised:
+        last = raised[-1]
+        place = f" at {last.file}:{last.line}" if last.file else ""
+        ranks = spans(each.place.rank for each in raised if each.error == last.error)
+        on = f" on rank {ranks}" if ranks else ""
+        message = f": {last.message[:200]}" if last.message else ""
+        said.append(f"It ends with an ordinary exception{on}{place}, line {last.place.line}: `{last.error}{message}`.")
+    return " ".join(said)
+
+
+def _roles(found: Scan, verdict: Verdict) -> Iterator[RankRole]:
+    """Say of each rank of the world what it was."""
+    size = world(found)
+    if not size:
+        return
+    errors = _first_errors(found, verdict)
+    origin = verdict.findings[0].rank if verdict.findings else None
+    for rank in range(size):
+        first = errors.get(rank)
+        seen = rank in found.ranks or first is not None
+        role: Role = "origin" if rank == origin else "victim" if first else "healthy" if seen else "silent"
+        yield RankRole(rank=rank, role=role, first_error_line=first)
+
+
+def _first_errors(found: Scan, verdict: Verdict) -> dict[int | None, int]:
+    """Return the number of each rank's first line that tells of a failure."""
+    failures: list[Applied] = [*verdict.findings, *verdict.consequences]
+    places = [event.place for each in failures for event in found.of(each.page.id, "match")]
+    places += [each.place for each in found.raised()]
+    places += [event.place for event in found.of("", "timed_out")]
+    first: dict[int | None, int] = {}
+    for place in sorted(places, key=lambda place: place.order):
+        first.setdefault(place.rank, place.line)
+    return first

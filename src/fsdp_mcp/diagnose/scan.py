@@ -1,0 +1,247 @@
+"""One pass over the log: which patterns are where, what was raised, which ranks are seen. Memory stays bounded."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fsdp_mcp import call
+from fsdp_mcp.corpus import load_facts
+from fsdp_mcp.diagnose import prefix
+from fsdp_mcp.diagnose.page import FailurePage
+from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Matcher, Use
+from fsdp_mcp.diagnose.prefix import Origin
+from fsdp_mcp.diagnose.reading import RawLine
+from fsdp_mcp.models import Value
+
+_DIGITS = str.maketrans("123456789", "000000000")
+_MOST_TEMPLATES = 20_000
+_MOST_EVENTS_OF_A_USE = 20
+_MOST_RAISED_OF_A_RANK = 4
+_LINES_KEPT = 8
+_TRACEBACK = Use("", "traceback", r"Traceback \(most recent call last\)")
+_ELASTIC_RANK = "elastic_rank"
+_ELASTIC_LINES = 6
+"""Lines of the launcher's report after the one that names the rank, which belong to that rank."""
+_LAST_LINE = re.compile(r"(?P<error>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+class KnownLine(Value):
+    """A row of facts/log_lines.yaml: a line whose numbers are compared over ranks or hosts."""
+
+    kind: str
+    pattern: str
+    source: str
+
+
+class Place(NamedTuple):
+    """A line of the log that is reported."""
+
+    order: int
+    """Position over all files, from 1."""
+    line: int
+    """Number in its file."""
+    file: str
+    rank: int | None
+    host: str
+    time: float | None
+    text: str
+
+
+class Event(NamedTuple):
+    """A pattern found in a line."""
+
+    use: Use
+    place: Place
+    parts: dict[str, str]
+    """The named parts of the pattern that are there."""
+
+
+class Raised(NamedTuple):
+    """An exception that a rank printed."""
+
+    error: str
+    message: str
+    file: str
+    line: str
+    place: Place
+
+
+@dataclass
+class RankSeen:
+    """What was seen of one rank."""
+
+    first_line: int
+    last_line: int
+    first_error: Place | None = None
+    raised: list[Raised] = field(default_factory=list)
+
+
+@dataclass
+class Scan:
+    """What one pass over the log found."""
+
+    lines: int = 0
+    events: dict[tuple[str, str], list[Event]] = field(default_factory=dict)
+    """By owner and part of the pattern, in the order of the log."""
+    ranks: dict[int | None, RankSeen] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=set)
+
+    def of(self, owner: str, part: str) -> list[Event]:
+        """Return the events of one part of a page, or of one kind of known line, in order."""
+        return self.events.get((owner, part), [])
+
+    def raised(self) -> list[Raised]:
+        """Return all exceptions in order."""
+        return sorted((each for seen in self.ranks.values() for each in seen.raised), key=lambda each: each.place.order)
+
+
+def matcher_of(pages: Iterable[FailurePage]) -> Matcher:
+    """Return the matcher for all patterns of the pages and all known lines."""
+    parts = ("match", "requires", "context", "excludes")
+    uses = [Use(page.id, part, pattern) for page in pages for part in parts for pattern in getattr(page, part)]
+    uses += [Use("", row.kind, row.pattern) for row in load_facts("log_lines", KnownLine)]
+    return Matcher([*uses, _TRACEBACK])
+
+
+def scan(lines: Iterable[RawLine], matcher: Matcher) -> Scan:
+    """Read all lines once.
+
+    Raises:
+        Cancelled: the caller went away.
+    """
+    scanner = _Scanner(matcher)
+    for line in lines:
+        scanner.take(line)
+        if scanner.found.lines % 50_000 == 0:
+            call.report(scanner.found.lines, None, f"{scanner.found.lines:,} lines read")
+    return scanner.found
+
+
+class _Scanner:
+    def __init__(self, matcher: Matcher) -> None:
+        self.found = Scan()
+        self._matcher = matcher
+        self._templates: dict[str, Sequence[Any]] = {}
+        self._recent: dict[tuple[str, int | None], deque[str]] = {}
+        self._tracebacks: dict[tuple[str, int | None], list[str]] = {}
+        self._counts: dict[tuple[Use, int | None], int] = {}
+        self._elastic: tuple[int, int] | None = None
+        self._file, self._rank_of_file = "", None
+
+    def take(self, raw: RawLine) -> None:
+        """Take one line."""
+        found = self.found
+        found.lines += 1
+        text = raw.text if len(raw.text) <= LONGEST_LINE else raw.text[:LONGEST_LINE]
+        origin, rest = prefix.split_prefix(text)
+        rank = self._rank(origin, raw.file)
+        seen = found.ranks.get(rank)
+        if seen is None:
+            seen = found.ranks[rank] = RankSeen(raw.number, raw.number)
+        seen.last_line = raw.number
+        if origin.host:
+            found.hosts.add(origin.host)
+        key = (raw.file, rank)
+        if self._tracebacks and key in self._tracebacks:
+            self._go_on_with_traceback(key, raw, origin, rest)
+        candidates = self._candidates(rest)
+        if candidates:
+            self._note_events(raw, origin, rank, rest, candidates)
+        recent = self._recent.get(key)
+        if recent is None:
+            recent = self._recent[key] = deque(maxlen=_LINES_KEPT)
+        recent.append(text)
+
+    def _rank(self, origin: Origin, file: str) -> int | None:
+        """Return the rank of a line: its prefix, else its file, else the local rank where there is one host."""
+        if origin.rank is not None:
+            return origin.rank
+        if file != self._file:
+            self._file, self._rank_of_file = file, prefix.rank_of_file(file)  # type: ignore[assignment]
+        if self._rank_of_file is not None:
+            return self._rank_of_file
+        return origin.local_rank if len(self.found.hosts) < 2 else None
+
+    def _candidates(self, text: str) -> Sequence[Any]:
+        """Return the patterns that the line may hold; lines that differ in digits only are looked at once."""
+        template = text.translate(_DIGITS)
+        known = self._templates.get(template)
+        if known is None:
+            if len(self._templates) >= _MOST_TEMPLATES:
+                self._templates.clear()
+            known = self._templates[template] = self._matcher.candidates(text)
+        return known
+
+    def _note_events(
+        self, raw: RawLine, origin: Origin, rank: int | None, text: str, candidates: Sequence[Any]
+    ) -> None:
+        place: Place | None = None
+        for use, match in self._matcher.hits(text, candidates):
+            parts = {name: value for name, value in match.groupdict().items() if value is not None}
+            place = place or self._place(raw, origin, rank, text)
+            if use is _TRACEBACK:
+                self._tracebacks[(raw.file, rank)] = []
+            elif use.part == _ELASTIC_RANK:
+                self._elastic = (int(parts["rank"]), raw.number)
+            else:
+                self._add(Event(use, self._of_rank(place, parts), parts))
+
+    def _of_rank(self, place: Place, parts: dict[str, str]) -> Place:
+        """Return the place with the rank that the line itself names, before the one of its prefix."""
+        if parts.get("rank", "").isdigit():
+            return place._replace(rank=int(parts["rank"]))
+        if place.rank is None and self._elastic and place.line - self._elastic[1] <= _ELASTIC_LINES:
+            return place._replace(rank=self._elastic[0])
+        return place
+
+    def _add(self, event: Event) -> None:
+        """Keep an event; of many of a kind the first ones of each rank."""
+        which = (event.use, event.place.rank)
+        self._counts[which] = self._counts.get(which, 0) + 1
+        if self._counts[which] <= _MOST_EVENTS_OF_A_USE:
+            self.found.events.setdefault((event.use.owner, event.use.part), []).append(event)
+
+    def _place(self, raw: RawLine, origin: Origin, rank: int | None, text: str) -> Place:
+        inside = prefix.rank_inside(text)
+        return Place(
+            order=self.found.lines,
+            line=raw.number,
+            file=raw.file,
+            rank=rank if inside is None else inside,
+            host=origin.host,
+            time=self._time(raw, rank),
+            text=raw.text.strip(),
+        )
+
+    def _time(self, raw: RawLine, rank: int | None) -> float | None:
+        """Return the time that the line, or one of the few of its rank before it, says."""
+        recent = self._recent.get((raw.file, rank), ())
+        times = (prefix.time_of(text) for text in (raw.text, *reversed(recent)))
+        return next((time for time in times if time is not None), None)
+
+    def _go_on_with_traceback(self, key: tuple[str, int | None], raw: RawLine, origin: Origin, text: str) -> None:
+        """Take a line of a traceback; its last one, which names the exception, is not indented."""
+        frames = self._tracebacks[key]
+        if not text.strip() or text[0].isspace():
+            frames[:] = [*frames[-199:], text]
+            return
+        del self._tracebacks[key]
+        last = _LAST_LINE.match(text)
+        seen = self.found.ranks[key[1]]
+        if not last or not frames or len(seen.raised) >= _MOST_RAISED_OF_A_RANK:
+            return
+        file, line = _innermost(frames)
+        place = self._place(raw, origin, key[1], text)
+        seen.raised.append(Raised(last["error"], last["message"] or "", file, line, place))
+
+
+def _innermost(frames: Iterable[str]) -> tuple[str, str]:
+    """Return the innermost frame outside installed packages, or the innermost of all."""
+    found = [(match["file"], match["line"]) for text in frames if (match := _FRAME.match(text))]
+    own = [frame for frame in found if "site-packages" not in frame[0] and "/lib/python" not in frame[0]]
+    return (own or found or [("", "")])[-1]

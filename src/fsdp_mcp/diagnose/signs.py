@@ -1,0 +1,135 @@
+"""Compares what ranks and hosts said: what follows from many lines together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pydantic import Field
+
+from fsdp_mcp.corpus import load_facts
+from fsdp_mcp.diagnose.answer import spans
+from fsdp_mcp.diagnose.page import FailurePage, Sign
+from fsdp_mcp.diagnose.scan import Event, Place, Raised, Scan
+from fsdp_mcp.models import Value
+
+_COMPARED_HOSTS = {
+    "net_plugin": Sign.NET_PLUGIN_DIFFERS,
+    "nccl_version": Sign.NCCL_VERSION_DIFFERS,
+    "network": Sign.NETWORK_DIFFERS,
+}
+
+
+class SignFound(NamedTuple):
+    """A sign, the lines it rests on, and its particulars for the page's sentences."""
+
+    sign: Sign
+    places: Sequence[Place]
+    parts: dict[str, str]
+
+
+class CollectiveKind(Value):
+    """A row of facts/log_collectives.yaml: what the name of an operation in a message says."""
+
+    op: str
+    sharding: bool = Field(description="Whether it gathers or scatters shards, as FSDP does")
+    source: str
+
+
+class DefaultTimeout(Value):
+    """A row of facts/default_timeouts.yaml."""
+
+    backend: str
+    milliseconds: int
+    source: str
+
+
+def find_signs(scan: Scan, pages: Sequence[FailurePage]) -> dict[Sign, SignFound]:
+    """Return what the lines of several ranks or hosts say together."""
+    found = [*_timed_out(scan), *_hosts(scan), *_raised(scan, pages)]
+    return {each.sign: each for each in found}
+
+
+def world(scan: Scan) -> int | None:
+    """Return the number of ranks, where the log says it or enough ranks are seen."""
+    told = [int(event.parts["size"]) for event in scan.of("", "world")]
+    seen = [rank + 1 for rank in scan.ranks if rank is not None]
+    seen += [event.place.rank + 1 for event in scan.of("", "timed_out") if event.place.rank is not None]
+    return max([*told, *seen], default=None)
+
+
+def _timed_out(scan: Scan) -> Iterator[SignFound]:
+    """Compare the collectives in which ranks timed out: the first one of each rank."""
+    first: dict[int | None, Event] = {}
+    for event in scan.of("", "timed_out"):
+        first.setdefault(event.place.rank, event)
+    events = list(first.values())
+    if not events:
+        return
+    places = [event.place for event in events]
+    parts = {"ranks": spans(place.rank for place in places), **events[0].parts}
+    if len(events) > 1:
+        yield SignFound(_agreement(events), places, parts)
+    yield from (SignFound(sign, places, parts) for sign in _kinds(events))
+    size = world(scan)
+    missing = sorted(set(range(size or 0)) - {place.rank for place in places if place.rank is not None})
+    if missing and len(events) > 1:
+        yield SignFound(Sign.RANKS_MISSING, places, {**parts, "missing": spans(missing)})
+
+
+def _agreement(events: Sequence[Event]) -> Sign:
+    calls = {(event.parts["seq"], event.parts["op"]) for event in events}
+    sizes = {(event.parts.get("numel"), event.parts.get("shape")) for event in events}
+    if len(calls) > 1:
+        return Sign.TIMED_OUT_APART
+    return Sign.SIZES_DIFFER if len(sizes) > 1 else Sign.TIMED_OUT_TOGETHER
+
+
+def _kinds(events: Sequence[Event]) -> Iterator[Sign]:
+    sharding = {row.op for row in load_facts("log_collectives", CollectiveKind) if row.sharding}
+    shortest = min(row.milliseconds for row in load_facts("default_timeouts", DefaultTimeout))
+    if all(int(event.parts["seq"]) <= 1 for event in events):
+        yield Sign.FIRST_COLLECTIVE
+    if all(event.parts.get("numel") == "1" or event.parts.get("shape") == "1" for event in events):
+        yield Sign.ONE_ELEMENT
+    if any(event.parts["op"] in sharding for event in events):
+        yield Sign.SHARDING_COLLECTIVE
+    if all(int(event.parts["timeout_ms"]) < shortest for event in events):
+        yield Sign.SHORT_TIMEOUT
+
+
+def _hosts(scan: Scan) -> Iterator[SignFound]:
+    """Compare what the hosts report for the same thing."""
+    for kind, sign in _COMPARED_HOSTS.items():
+        by_value: dict[str, Place] = {}
+        hosts: dict[str, set[str]] = {}
+        for event in scan.of("", kind):
+            by_value.setdefault(event.parts["value"], event.place)
+            hosts.setdefault(event.parts["value"], set()).add(event.place.host)
+        if len(by_value) > 1 and len(set.union(*hosts.values())) > 1 and not set.intersection(*hosts.values()):
+            told = "; ".join(f"{value} on {', '.join(sorted(names))}" for value, names in hosts.items())
+            yield SignFound(sign, list(by_value.values()), {"values": told})
+
+
+def _raised(scan: Scan, pages: Sequence[FailurePage]) -> Iterator[SignFound]:
+    """Tell an exception of some ranks, which the others then wait for, from one that every rank has."""
+    consequences = {page.id for page in pages if page.role == "consequence"}
+    lines = {(event.place.file, event.place.line) for name in consequences for event in scan.of(name, "match")}
+    own = [each for each in scan.raised() if (each.place.file, each.place.line) not in lines]
+    if not own:
+        return
+    ranks = {each.place.rank for each in own}
+    places = [each.place for each in own]
+    sign = Sign.ONE_RANK_RAISED if lines and _some_did_not(ranks, scan) else Sign.ALL_RANKS_RAISED
+    yield SignFound(sign, places[:3], _particulars(own[0]))
+
+
+def _some_did_not(ranks: set[int | None], scan: Scan) -> bool:
+    size = world(scan)
+    return None not in ranks and size is not None and len(ranks) < size
+
+
+def _particulars(raised: Raised) -> dict[str, str]:
+    parts = {"error": raised.error, "message": raised.message, "file": raised.file, "line": raised.line}
+    rank = {} if raised.place.rank is None else {"rank": str(raised.place.rank)}
+    return {name: value for name, value in {**parts, **rank}.items() if value}

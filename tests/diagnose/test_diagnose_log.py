@@ -1,0 +1,88 @@
+"""diagnose_log on logs as they come."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fsdp_mcp import call
+from fsdp_mcp.diagnose.diagnose_log import diagnose_log
+from fsdp_mcp.errors import BadArgument, Forbidden
+
+TIMED_OUT = (
+    "[rank{rank}]:[E304 10:22:41.{rank}00 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation"
+    " timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600019"
+    " milliseconds before timing out."
+)
+RAISED = (
+    "[rank2]: Traceback (most recent call last):",
+    '[rank2]:   File "data.py", line 7, in collate',
+    '[rank2]:     return sample["image"]',
+    "[rank2]: KeyError: 'image'",
+)
+
+
+def test_the_rank_that_raised_is_the_origin_and_those_that_timed_out_are_victims() -> None:
+    log = "\n".join([*(TIMED_OUT.format(rank=rank, seq=9) for rank in (0, 1, 3)), *RAISED])
+    found = diagnose_log(log)
+    assert found.findings[0].id == "rank-raised"
+    assert found.findings[0].rank == 2
+    assert "KeyError: 'image' at data.py:7" in found.findings[0].cause
+    assert [(each.rank, each.role) for each in found.ranks] == [
+        (0, "victim"),
+        (1, "victim"),
+        (2, "origin"),
+        (3, "victim"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        pytest.param(lambda line: f"\x1b[31m{line}\x1b[0m", id="colours"),
+        pytest.param(lambda line: f"{line}\r", id="CRLF"),
+        pytest.param(lambda line: f" 40%|####      | 2/5\r{line}", id="progress bar"),
+        pytest.param(lambda line: line.replace("[rank", "3: [rank").replace("3: [rank2", "2: [rank2"), id="srun"),
+        pytest.param(lambda line: f"(Worker pid=7, ip=10.0.0.1) {line}", id="ray"),
+    ],
+)
+def test_logs_are_read_as_they_come(disguise) -> None:  # type: ignore[no-untyped-def]
+    lines = [*RAISED, *(TIMED_OUT.format(rank=rank, seq=9) for rank in (0, 1, 3))]
+    found = diagnose_log("\n".join(disguise(line) for line in lines))
+    assert [(each.id, each.rank) for each in found.findings] == [("rank-raised", 2)]
+
+
+def test_an_ordinary_traceback_is_no_distributed_failure() -> None:
+    found = diagnose_log("\n".join(line.removeprefix("[rank2]: ") for line in RAISED))
+    assert found.verdict == "none"
+    assert "ordinary exception at data.py:7, line 4: `KeyError: 'image'`" in found.summary
+
+
+def test_one_file_for_each_rank_is_read_as_one_log(tmp_path: Path) -> None:
+    (tmp_path / "rank_0.log").write_text(TIMED_OUT.format(rank=0, seq=9), encoding="utf-8")
+    (tmp_path / "rank_1.log").write_text(TIMED_OUT.format(rank=1, seq=9), encoding="utf-8")
+    own = "\n".join(line.removeprefix("[rank2]: ") for line in RAISED)
+    (tmp_path / "rank_2.log.gz").write_bytes(gzip.compress(own.encode()))
+    call.enter(call.Caller(roots=(tmp_path,)))
+    for path in (str(tmp_path), "rank_*", "."):
+        found = diagnose_log(path=path).findings[0]
+        assert (found.id, found.rank, found.evidence[0].line) == ("rank-raised", 2, 4)
+
+
+def test_a_log_is_text_or_path_and_says_so() -> None:
+    with pytest.raises(BadArgument, match="exactly one of log"):
+        diagnose_log()
+    with pytest.raises(BadArgument, match="got no text"):
+        diagnose_log("  \n")
+
+
+def test_a_path_outside_the_roots_is_refused(tmp_path: Path) -> None:
+    call.enter(call.Caller(roots=(tmp_path / "in",)))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out.log").write_text("x", encoding="utf-8")
+    with pytest.raises(Forbidden):
+        diagnose_log(path="../*.log")
+    with pytest.raises(BadArgument, match="no file matches"):
+        diagnose_log(path="*.log")
