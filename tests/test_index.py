@@ -79,7 +79,7 @@ def test_a_built_index_finds_what_the_torch_documents(cache: Path, tmp_path: Pat
 def test_without_torch_the_index_has_guides_and_variables_and_says_what_is_missing(cache: Path) -> None:
     search = read_search(build_index(no_torch()))
     assert search is not None
-    assert ({row.kind for row in search.rows}, search.torch_version) == ({"guide", "env_var"}, None)
+    assert ({row.kind for row in search.rows}, search.torch_version) == ({"guide", "env_var", "failure"}, None)
     assert search.missing.startswith("There is no torch")
 
 

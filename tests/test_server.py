@@ -18,12 +18,13 @@ SNAPSHOT = Path(__file__).parent / "golden" / "tools.json"
 BOTH_ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
 TOKENS_OF_ALL_TOOLS = 3_500
 EVENTS = (threading.Event(), threading.Event())
-SIX_CALLS = {
+CALLS = {
     "search_docs": {"query": "clip gradients with fully_shard"},
     "read_doc": {"uri": "fsdp://guides/fsdp2"},
     "lookup_api": {"name": "fully_shard"},
     "recommend_backend": {"accelerator": "cuda", "interconnect": "infiniband", "nodes": 4},
     "generate_training_code": {"strategy": "fsdp2", "verify": False},
+    "diagnose_log": {"log": "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 2000"},
 }
 
 
@@ -62,20 +63,20 @@ def test_the_instructions_fit_where_clients_cut_them():
 
 
 @BOTH_ERAS
-@pytest.mark.parametrize("tool", SIX_CALLS)
+@pytest.mark.parametrize("tool", CALLS)
 async def test_a_tool_answers_with_text_alone(era, tool):
     async with connect(era) as client:
-        result = await client.call_tool(tool, SIX_CALLS[tool])
+        result = await client.call_tool(tool, CALLS[tool])
     assert (result.is_error, result.structured_content) == (False, None)
     assert text_of(result)
 
 
-@pytest.mark.parametrize("tool", SIX_CALLS)
+@pytest.mark.parametrize("tool", CALLS)
 async def test_with_structured_the_same_text_comes_with_fields(tool):
     async with connect("legacy") as plain, connect("legacy", structured=True) as structured:
         await structured.list_tools()  # The client then checks results against the output schemas.
-        expected = await plain.call_tool(tool, SIX_CALLS[tool])
-        result = await structured.call_tool(tool, SIX_CALLS[tool])
+        expected = await plain.call_tool(tool, CALLS[tool])
+        result = await structured.call_tool(tool, CALLS[tool])
     assert text_of(result) == text_of(expected)
     assert result.structured_content.keys() == toolbox.find_tool(tool).output_schema()["properties"].keys()
 
@@ -123,7 +124,7 @@ async def test_guides_and_apis_are_resources(era):
         guide = await client.read_resource("fsdp://guides/fsdp2")
         entry = await client.read_resource("fsdp://api/torch.distributed.fsdp.fully_shard")
     assert listed == {f"fsdp://guides/{guide.stem}" for guide in toolbox.guides()}
-    assert templates == {"fsdp://guides/{name}", "fsdp://api/{symbol}"}
+    assert templates == {"fsdp://guides/{name}", "fsdp://api/{symbol}", "fsdp://failures/{id}"}
     assert "fully_shard" in guide.contents[0].text
     assert "reshard_after_forward" in entry.contents[0].text
 

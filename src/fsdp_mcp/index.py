@@ -163,6 +163,7 @@ def _corpus_fingerprint() -> str:
 def _ingredients() -> Iterator[Path]:
     package = Path(__file__).parent
     yield from sorted((corpus_dir() / "guides").glob("*.md"))
+    yield from sorted((corpus_dir() / "failures").glob("*.md"))
     yield from sorted((corpus_dir() / "facts").glob("*.yaml"))
     yield from sorted((corpus_dir() / "api_history").glob("*.jsonl"))
     for folder in ("docs", "api", "library"):

@@ -18,6 +18,8 @@ from fsdp_mcp.api.extract import extract_api
 from fsdp_mcp.api.history import load_history
 from fsdp_mcp.api.probe import Probe, with_docstrings
 from fsdp_mcp.corpus import corpus_dir, load_facts
+from fsdp_mcp.diagnose.entries import failure_entries
+from fsdp_mcp.diagnose.page import failure_pages
 from fsdp_mcp.docs.notes import with_notes
 from fsdp_mcp.docs.question import Family, Synonym
 from fsdp_mcp.docs.weigh import document_terms, weigh
@@ -74,7 +76,7 @@ class _Base(NamedTuple):
 def _make_base(target: Target, report: Report) -> _Base:
     """Read the guides and the API of the target's torch."""
     report(0, 3, "Reading the guides")
-    entries = read_guides(corpus_dir() / "guides")
+    entries = [*read_guides(corpus_dir() / "guides"), *failure_entries(failure_pages())]
     report(1, 3, f"Reading the API of torch {target.torch_version or '(none)'}")
     symbols, missing = read_api(target)
     entries += with_old_names(index_entries(symbols, torch_version=target.torch_version or ""), target.torch_version)

@@ -22,6 +22,7 @@ Which tool when:
   launch commands and a receipt of its run on Gloo. Prefer it to writing FSDP code from memory.
 - run_on_gloo: run any training code on 2 to 16 CPU ranks; tells which rank failed first, at which line, or
   where ranks hang.
+- diagnose_log: a log of a failed or hung job, pasted or by path: the cause, the rank that failed first, the fix.
 
 Before you write FSDP or torch.distributed code, look the API up: names and defaults differ between releases.
 Write FSDP2
@@ -97,15 +98,16 @@ Find the cause of a hang in distributed training with the fsdp-mcp tools.
 Symptom: {symptom}
 Script: {script}
 
-1. If there is a script, call run_on_gloo with its path, world_size=2 and timeout_seconds=60: a hang is
+1. If there is a log, of all ranks if possible, call diagnose_log with its path or text; get the evidence it asks for.
+2. If there is a script, call run_on_gloo with its path, world_size=2 and timeout_seconds=60: a hang is
    reported per rank
    with the line where it waits. Ranks at different lines have diverged; all at the same collective means uneven input
    or a dead peer.
-2. Look for collectives under a condition on the rank, unequal numbers of batches (Join, or drop_last),
+3. Look for collectives under a condition on the rank, unequal numbers of batches (Join, or drop_last),
    different orders of
    collectives, and saving on rank 0 alone where all ranks have to take part.
-3. Use search_docs for the error line or the collective, and cite what it says.
-4. Propose the smallest change, run it again with run_on_gloo, and show both reports. Never propose a longer
+4. Use search_docs for the error line or the collective, and cite what it says.
+5. Propose the smallest change, run it again with run_on_gloo, and show both reports. Never propose a longer
    time-out as the fix.
 """,
     ),

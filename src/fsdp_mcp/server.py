@@ -209,6 +209,13 @@ class _Handlers:
                     description="Signature, parameters and docstring of an API in the installed torch.",
                     mime_type="text/markdown",
                 ),
+                types.ResourceTemplate(
+                    uri_template="fsdp://failures/{id}",
+                    name="failure",
+                    title="Known failure",
+                    description="How a failure shows in logs, its cause, its fix and what to look at next.",
+                    mime_type="text/markdown",
+                ),
             ]
         )
 

@@ -254,6 +254,7 @@ TOOLS: tuple[Tool, ...] = (
         runs_code=True,
         starts_ranks=True,
     ),
+    Tool("diagnose_log", "fsdp_mcp.diagnose.diagnose_log:diagnose_log", "Diagnose a failure log"),
 )
 
 
