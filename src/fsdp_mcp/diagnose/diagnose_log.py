@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from fsdp_mcp import call
 from fsdp_mcp.diagnose.answer import LogDiagnosis
 from fsdp_mcp.errors import BadArgument
-
-if TYPE_CHECKING:
-    from fsdp_mcp.diagnose.reading import RawLine
 
 _MOST_TEXT_BYTES = 16 << 20
 _MOST_FILES = 4096
@@ -30,26 +28,29 @@ def diagnose_log(
 
     Use it on NCCL, Gloo, torchrun, FSDP and CUDA errors, time-outs and flight-recorder dumps; give all ranks' logs.
     """
-    from fsdp_mcp.diagnose import explain  # what does the work is loaded on the first call
+    from fsdp_mcp.diagnose import explain, reading  # what does the work is loaded on the first call
 
-    return explain.explain(_lines(log, path), torch_version=torch_version)
-
-
-def _lines(log: str | None, path: str | None) -> Iterator[RawLine]:
-    """Return the lines of what exactly one of `log` and `path` gives."""
-    from fsdp_mcp.diagnose import reading
-
+    _check_version(torch_version)
     if (log is None) == (path is None):
         both = "both" if log is not None else "neither"
         raise BadArgument(f"Give exactly one of log (the text) and path (a file, folder or glob); got {both}.")
     if path is not None:
-        return reading.lines_of_files(_files(path))
-    assert log is not None
+        return explain.explain_files(_files(path), torch_version=torch_version)
+    return explain.explain(reading.lines_of_text(_checked(log or "")), torch_version=torch_version)
+
+
+def _check_version(version: str | None) -> None:
+    if version is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+        raise BadArgument(f"torch_version: got {version[:40]!r}, expected X.Y such as 2.6.")
+
+
+def _checked(log: str) -> str:
+    """Return the text of a log unless it is empty or too long to be passed as text."""
     if not log.strip():
         raise BadArgument("log: got no text. Paste the log, or give path.")
     if len(log) > _MOST_TEXT_BYTES:
         raise BadArgument(f"log: got {len(log):,} characters, {_MOST_TEXT_BYTES >> 20} MB at most. Give path instead.")
-    return reading.lines_of_text(log)
+    return log
 
 
 def _files(path: str) -> Sequence[Path]:

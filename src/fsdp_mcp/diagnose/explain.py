@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from fsdp_mcp.diagnose.answer import Evidence, Finding, LogDiagnosis, RankRole, Role, spans
+from fsdp_mcp.diagnose.flight_recorder import BrokenDump, Dump, is_dump, read_dump
 from fsdp_mcp.diagnose.judge import Applied, Verdict, confidence, judge
 from fsdp_mcp.diagnose.page import FailurePage, failure_pages
 from fsdp_mcp.diagnose.patterns import Matcher
-from fsdp_mcp.diagnose.reading import RawLine
+from fsdp_mcp.diagnose.reading import RawLine, lines_of_files
 from fsdp_mcp.diagnose.scan import Place, Scan, matcher_of, scan
 from fsdp_mcp.diagnose.signs import world
 
@@ -24,11 +26,36 @@ def _matcher() -> Matcher:
 
 def explain(lines: Iterable[RawLine], *, torch_version: str | None = None) -> LogDiagnosis:
     """Return the cause of the failure that the lines tell of, or that they tell of none that is known."""
-    return answer(scan(lines, _matcher()), failure_pages())
+    return _answer(scan(lines, _matcher()), torch_version)
 
 
-def answer(found: Scan, pages: Sequence[FailurePage]) -> LogDiagnosis:
-    """Judge what was found and say it."""
+def explain_files(paths: Sequence[Path], *, torch_version: str | None = None) -> LogDiagnosis:
+    """Return the cause of the failure that log files and flight-recorder dumps tell of together.
+
+    Raises:
+        BrokenDump: the one file that was given is a damaged dump; among several ones it is named in the summary.
+    """
+    dumps: list[Dump] = []
+    unread: list[str] = []
+    recorded = [path for path in paths if is_dump(path)]
+    for position, path in enumerate(recorded):
+        try:
+            dumps.append(read_dump(path, position=position))
+        except BrokenDump as error:
+            if len(paths) == 1:
+                raise
+            unread.append(str(error))
+    found = scan(lines_of_files(path for path in paths if path not in recorded), _matcher())
+    found.dumps = dumps
+    answer = _answer(found, torch_version)
+    if not unread:
+        return answer
+    return answer.model_copy(update={"summary": f"{answer.summary} Not read: {' '.join(unread[:_MOST_EVIDENCE])}"})
+
+
+def _answer(found: Scan, torch_version: str | None) -> LogDiagnosis:
+    """Judge what was found by the pages that hold for a release, and say it."""
+    pages = [page for page in failure_pages() if torch_version is None or page.holds_for(torch_version)]
     verdict = judge(found, pages)
     findings = tuple(_finding(verdict, number) for number in range(len(verdict.findings)))
     return LogDiagnosis(
@@ -93,7 +120,7 @@ def _roles(found: Scan, verdict: Verdict) -> Iterator[RankRole]:
     origin = verdict.findings[0].rank if verdict.findings else None
     for rank in range(size):
         first = errors.get(rank)
-        seen = rank in found.ranks or first is not None
+        seen = rank in found.ranks or first is not None or any(dump.rank == rank for dump in found.dumps)
         role: Role = "origin" if rank == origin else "victim" if first else "healthy" if seen else "silent"
         yield RankRole(rank=rank, role=role, first_error_line=first)
 
@@ -101,7 +128,7 @@ def _roles(found: Scan, verdict: Verdict) -> Iterator[RankRole]:
 def _first_errors(found: Scan, verdict: Verdict) -> dict[int | None, int]:
     """Return the number of each rank's first line that tells of a failure."""
     failures: list[Applied] = [*verdict.findings, *verdict.consequences]
-    places = [event.place for each in failures for event in found.of(each.page.id, "match")]
+    places = [place for each in failures for place in each.places]
     places += [each.place for each in found.raised()]
     places += [event.place for event in found.of("", "timed_out")]
     first: dict[int | None, int] = {}

@@ -73,15 +73,20 @@ def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Appli
     if not places:
         return None
     parts = [event.parts for event in by_part["match"]] + [each.parts for each in (*found, *hinted)]
-    rank = _rank(parts, places, [*by_part["match"], *by_part["requires"]])
+    rank = _rank(page, parts, [*by_part["match"], *by_part["requires"]])
     return Applied(page, _once(places), _sentences(page.says, parts, rank), _score(page, by_part, hinted), rank)
 
 
-def _rank(parts: Iterable[dict[str, str]], places: Sequence[Place], events: Sequence[Event]) -> int | None:
-    """Return the rank of the first line that has one."""
+def _rank(page: FailurePage, parts: Iterable[dict[str, str]], events: Sequence[Event]) -> int | None:
+    """Return the rank that failed first: the one a line or a sign names, else that of the first line.
+
+    None for a consequence: who reports it is a victim.
+    """
+    if page.role == "consequence":
+        return None
     told = next((int(each["rank"]) for each in parts if each.get("rank", "").isdigit()), None)
-    near = [event.place.rank for event in events] or [place.rank for place in places]
-    return told if told is not None else next((rank for rank in near if rank is not None), None)
+    near = sorted(events, key=lambda event: event.place.order)
+    return told if told is not None else next((e.place.rank for e in near if e.place.rank is not None), None)
 
 
 def _sentences(templates: Sequence[str], parts: Sequence[dict[str, str]], rank: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from enum import Enum
 from functools import lru_cache
@@ -47,6 +48,16 @@ class Sign(str, Enum):
     NCCL_VERSION_DIFFERS = "nccl_version_differs"
     NETWORK_DIFFERS = "network_differs"
     """Hosts report different values for the same thing in their NCCL_DEBUG=INFO lines."""
+    RECORDER_RANKS_MISSING = "recorder_ranks_missing"
+    """Flight-recorder dumps: some ranks never called a collective in which others wait."""
+    RECORDER_CALLS_DIFFER = "recorder_calls_differ"
+    """Flight-recorder dumps: ranks called different kinds at the same place in the order of a group."""
+    RECORDER_SIZES_DIFFER = "recorder_sizes_differ"
+    """Flight-recorder dumps: ranks gave different sizes or dtypes."""
+    RECORDER_NO_DUMP = "recorder_no_dump"
+    """Flight-recorder dumps: the ranks agree, and there is no dump of others in the group."""
+    RECORDER_ALL_WAIT = "recorder_all_wait"
+    """Flight-recorder dumps: every rank of the group called the same and none completed it."""
 
 
 class Reference(Value):
@@ -89,7 +100,21 @@ class FailurePage(Value):
     fix: str
     next_evidence: str
     tell_apart: str = ""
-    excerpt: str = Field(description="Log lines that this page, and no other, is found in first")
+    excerpt: str = Field(description="Log lines in which this page is found first; empty for signs of recorder dumps")
+
+    def holds_for(self, version: str) -> bool:
+        """Return whether a release, `X.Y` or `X.Y.Z`, may show this failure."""
+        release = _release(version)
+        return all(_COMPARED[sign](release, _release(bound)) for sign, bound in _BOUND.findall(self.torch))
+
+
+_BOUND = re.compile(r"(>=|<=|<|>)\s*(\d+\.\d+)")
+_COMPARED = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 class BrokenFailurePage(FsdpMcpError):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from fsdp_mcp import call
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.diagnose import prefix
+from fsdp_mcp.diagnose.flight_recorder import Dump
 from fsdp_mcp.diagnose.page import FailurePage
 from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Matcher, Use
 from fsdp_mcp.diagnose.prefix import Origin
@@ -90,6 +91,8 @@ class Scan:
     """By owner and part of the pattern, in the order of the log."""
     ranks: dict[int | None, RankSeen] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
+    dumps: Sequence[Dump] = ()
+    """Flight-recorder dumps that came with the log."""
 
     def of(self, owner: str, part: str) -> list[Event]:
         """Return the events of one part of a page, or of one kind of known line, in order."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.diagnose.answer import spans
+from fsdp_mcp.diagnose.flight_recorder import compare
 from fsdp_mcp.diagnose.page import FailurePage, Sign
 from fsdp_mcp.diagnose.scan import Event, Place, Raised, Scan
 from fsdp_mcp.models import Value
@@ -46,16 +47,28 @@ class DefaultTimeout(Value):
 
 def find_signs(scan: Scan, pages: Sequence[FailurePage]) -> dict[Sign, SignFound]:
     """Return what the lines of several ranks or hosts say together."""
-    found = [*_timed_out(scan), *_hosts(scan), *_raised(scan, pages)]
+    found = [*_recorded(scan), *_timed_out(scan), *_hosts(scan), *_raised(scan, pages)]
     return {each.sign: each for each in found}
 
 
 def world(scan: Scan) -> int | None:
     """Return the number of ranks, where the log says it or enough ranks are seen."""
     told = [int(event.parts["size"]) for event in scan.of("", "world")]
-    seen = [rank + 1 for rank in scan.ranks if rank is not None]
+    seen = [rank + 1 for rank in scan.ranks if rank is not None] + [dump.rank + 1 for dump in scan.dumps]
     seen += [event.place.rank + 1 for event in scan.of("", "timed_out") if event.place.rank is not None]
     return max([*told, *seen], default=None)
+
+
+def _recorded(scan: Scan) -> Iterator[SignFound]:
+    """Compare the flight-recorder dumps."""
+    compared = compare(scan.dumps)
+    if compared is None:
+        return
+    places = [
+        Place(scan.lines + record.number, record.number, dump.file, dump.rank, "", None, str(record))
+        for dump, record in compared.records
+    ]
+    yield SignFound(compared.sign, places, compared.parts)
 
 
 def _timed_out(scan: Scan) -> Iterator[SignFound]:
