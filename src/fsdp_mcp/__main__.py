@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from fsdp_mcp.server import Settings
 
 _QUIET_SECONDS = 2.0
-_TEXT_FILES = ("code", "log")
+_TEXT_FILES = ("code",)
+_LOG_FILES = "logs and flight-recorder dumps: files, folders or globs, all ranks together; - for stdin"
 
 _OVERVIEW = """\
 An MCP server that makes a coding agent an expert in PyTorch FSDP and torch.distributed.
@@ -113,7 +115,9 @@ def _add_tool(command: argparse.ArgumentParser, tool: Tool) -> None:
     command.description = tool.description
     for name, info in tool.arguments.model_fields.items():
         text = (info.description or "").replace("%", "%%")
-        if name in _TEXT_FILES:
+        if name == "log":
+            command.add_argument("files", nargs="*", metavar="FILES", help=_LOG_FILES)
+        elif name in _TEXT_FILES:
             command.add_argument(name, nargs="?", help=f"{text} (a file name, or - for stdin)")
         elif info.is_required():
             command.add_argument(name, help=text)
@@ -121,7 +125,8 @@ def _add_tool(command: argparse.ArgumentParser, tool: Tool) -> None:
             _add_option(command, name, info.annotation, text)
     command.add_argument("--json", action="store_true", help="print the structured result as one JSON object")
     _add_python(command)
-    command.set_defaults(run=lambda options: _run_tool(tool, options))
+    run = _diagnose if tool.name == "diagnose_log" else _run_tool
+    command.set_defaults(run=lambda options: run(tool, options))
 
 
 def _add_option(command: argparse.ArgumentParser, name: str, annotation: Any, text: str) -> None:
@@ -172,6 +177,27 @@ def _run_tool(tool: Tool, options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     result = tool.call(arguments)
     print(result.model_dump_json() if options.json else result.render())
+    return 1 if result.negative else 0
+
+
+def _diagnose(tool: Tool, options: argparse.Namespace) -> int:
+    """Diagnose the logs named; a terminal gets a table of the ranks."""
+    if options.files in ([], ["-"]):
+        options.log = sys.stdin.read() if options.files else None
+        return _run_tool(tool, options)
+    from fsdp_mcp.diagnose.diagnose_log import diagnose_files
+
+    everywhere = Path(Path.cwd().anchor)
+    call.enter(replace(_local_caller(options, _Progress()), roots=(Path.cwd(), everywhere)))
+    result = diagnose_files(options.files, torch_version=getattr(options, "torch_version", None))
+    if options.json or not sys.stdout.isatty():
+        print(result.model_dump_json() if options.json else result.render())
+    else:
+        from rich.console import Console
+
+        from fsdp_mcp.diagnose.show import show
+
+        show(result, Console())
     return 1 if result.negative else 0
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fsdp_mcp import call
+from fsdp_mcp.__main__ import main
 from fsdp_mcp.diagnose.diagnose_log import diagnose_log
+from fsdp_mcp.diagnose.show import show
 from fsdp_mcp.errors import BadArgument, Forbidden
 
 TIMED_OUT = (
@@ -86,3 +91,20 @@ def test_a_path_outside_the_roots_is_refused(tmp_path: Path) -> None:
         diagnose_log(path="../*.log")
     with pytest.raises(BadArgument, match="no file matches"):
         diagnose_log(path="*.log")
+
+
+def test_the_command_line_takes_several_files_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rank_0.log").write_text(TIMED_OUT.format(rank=0, seq=9), encoding="utf-8")
+    (tmp_path / "rank_2.log").write_text("\n".join(RAISED), encoding="utf-8")
+    status = main(["diagnose-log", str(tmp_path / "rank_0.log"), str(tmp_path / "rank_2.log"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (status, found["findings"][0]["id"]) == (1, "rank-raised")
+    assert main(["diagnose-log", str(tmp_path / "rank_7.log")]) == 2
+
+
+def test_a_terminal_shows_the_ranks_in_the_order_of_their_failures() -> None:
+    lines = [*(TIMED_OUT.format(rank=rank, seq=9) for rank in (0, 1, 3)), *RAISED]
+    console = Console(record=True, width=100, file=io.StringIO())
+    show(diagnose_log("\n".join(lines)), console)
+    rows = [line.split()[:2] for line in console.export_text().splitlines() if "victim" in line or "origin" in line]
+    assert rows[-4:] == [["│", "2"], ["│", "0"], ["│", "1"], ["│", "3"]]

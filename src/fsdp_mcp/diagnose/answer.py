@@ -40,6 +40,9 @@ class RankRole(Value):
     rank: int
     role: Role
     first_error_line: int | None
+    seconds_after_first: float | None = Field(
+        description="From the first failure of any rank to this rank's, by the log's time stamps"
+    )
 
 
 class LogDiagnosis(Result):

@@ -39,6 +39,15 @@ def diagnose_log(
     return explain.explain(reading.lines_of_text(_checked(log or "")), torch_version=torch_version)
 
 
+def diagnose_files(names: Sequence[str], *, torch_version: str | None = None) -> LogDiagnosis:
+    """Name the cause of a failure from several files, folders or globs together, as the command line gives them."""
+    from fsdp_mcp.diagnose import explain
+
+    _check_version(torch_version)
+    files = list(dict.fromkeys(file for name in names for file in _files(name)))
+    return explain.explain_files(_not_too_many(files), torch_version=torch_version)
+
+
 def _check_version(version: str | None) -> None:
     if version is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise BadArgument(f"torch_version: got {version[:40]!r}, expected X.Y such as 2.6.")

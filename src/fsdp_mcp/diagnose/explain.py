@@ -117,21 +117,25 @@ def _roles(found: Scan, verdict: Verdict) -> Iterator[RankRole]:
     if not size:
         return
     errors = _first_errors(found, verdict)
+    start = min((place.time for place in errors.values() if place.time is not None), default=None)
     origin = verdict.findings[0].rank if verdict.findings else None
+    recorded = {dump.rank for dump in found.dumps}
     for rank in range(size):
         first = errors.get(rank)
-        seen = rank in found.ranks or first is not None or any(dump.rank == rank for dump in found.dumps)
+        seen = rank in found.ranks or rank in recorded or first is not None
         role: Role = "origin" if rank == origin else "victim" if first else "healthy" if seen else "silent"
-        yield RankRole(rank=rank, role=role, first_error_line=first)
+        after = None if first is None or first.time is None or start is None else round(first.time - start, 3)
+        line = first.line if first else None
+        yield RankRole(rank=rank, role=role, first_error_line=line, seconds_after_first=after)
 
 
-def _first_errors(found: Scan, verdict: Verdict) -> dict[int | None, int]:
-    """Return the number of each rank's first line that tells of a failure."""
+def _first_errors(found: Scan, verdict: Verdict) -> dict[int | None, Place]:
+    """Return each rank's first line that tells of a failure."""
     failures: list[Applied] = [*verdict.findings, *verdict.consequences]
     places = [place for each in failures for place in each.places]
     places += [each.place for each in found.raised()]
     places += [event.place for event in found.of("", "timed_out")]
-    first: dict[int | None, int] = {}
+    first: dict[int | None, Place] = {}
     for place in sorted(places, key=lambda place: place.order):
-        first.setdefault(place.rank, place.line)
+        first.setdefault(place.rank, place)
     return first
