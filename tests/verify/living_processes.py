@@ -1,4 +1,4 @@
-"""Finds processes by their command line and waits for their end."""
+"""Finds processes by their command line and their folder, and waits for their end."""
 
 import os
 import select
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def processes_that_mention(text: str) -> set[int]:
-    """Return the living processes whose command line contains `text`, our own excluded."""
+    """Return the living processes whose command line or working folder contains `text`, our own excluded."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             state = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-            words = (entry / "cmdline").read_bytes()
+            words = (entry / "cmdline").read_bytes() + os.fsencode((entry / "cwd").readlink())
         except OSError:
             continue
         if text.encode() in words and state != "Z" and int(entry.name) != os.getpid():

@@ -1,4 +1,4 @@
-"""Starts the keeper of a run with a clean environment, streams its events, and ends it with everything below it."""
+"""Lays a run out in a scratch folder, has its keeper started, and streams the events until the ranks have ended."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import itertools
 import json
 import os
 import queue
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fsdp_mcp import call
 from fsdp_mcp.errors import EnvironmentProblem
 from fsdp_mcp.models import Program
 from fsdp_mcp.target import Target
-from fsdp_mcp.verify.rank_side.job import START, Job, remove_tree
+from fsdp_mcp.verify import keeper
+from fsdp_mcp.verify.keeper import Keeper
+from fsdp_mcp.verify.rank_side.job import Job, remove_tree
 
 _POLL_SECONDS = 0.05
 _START_SECONDS = 180.0
@@ -29,15 +30,6 @@ _END_SECONDS = 40.0
 """For the supervisor's own grace periods after the time-out, before the server ends it."""
 _QUIET_SECONDS = 2.0
 """A call that is over sooner reports no progress."""
-
-_PASSED_ON = frozenset(
-    (
-        *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "CC", "CXX", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT"),
-        *("NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "FSDP_MCP_ISOLATION"),
-    )
-)
-"""All that a run sees of the server's environment beside the locale: where programs and libraries lie, no secrets."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +59,7 @@ class Facts:
         ranks: the bare facts about each rank.
         folders: where the run lay.
         packages: the folder that torch is installed in, which is left out of the paths in tracebacks.
+        warm: whether the ranks were forked from a process that had torch imported before the run.
     """
 
     isolation: str
@@ -74,6 +67,7 @@ class Facts:
     ranks: list[dict[str, Any]]
     folders: Folders
     packages: Path
+    warm: bool = False
 
 
 @contextlib.contextmanager
@@ -94,11 +88,13 @@ def run_program(program: Program, target: Target, scratch: Path) -> Facts:
         EnvironmentProblem: the supervisor did not start.
     """
     folders = _lay_out(program, scratch)
-    _job(program, folders).write(str(scratch / "job.json"))
-    with _keeper(target, scratch) as process:
-        started, ranks = _follow(process, program, scratch / "supervisor.log")
+    job = _job(program, folders)
+    job.write(str(scratch / "job.json"))
+    progress = _Progress(program)
+    with keeper.start(target, scratch, fresh=job.fresh, tick=progress.tick) as running:
+        started, ranks = _follow(running, program, progress, scratch / "supervisor.log")
     packages = target.torch_dir.parent if target.torch_dir else scratch
-    return Facts(**started, ranks=ranks, folders=folders, packages=packages)
+    return Facts(**started, warm=running.warm, ranks=ranks, folders=folders, packages=packages)
 
 
 def _lay_out(program: Program, scratch: Path) -> Folders:
@@ -149,7 +145,10 @@ _PRELOADED = {
 }
 """Modules imported once before the fork when a source mentions one of the words, instead of once in each rank."""
 
-_READ_AT_IMPORT = ("torch_distributed_debug", "torch_logs", "torch_cpp_log_level", "omp_num_threads", "mkl_num_threads")
+_READ_AT_IMPORT = (
+    *("torch_distributed_debug", "torch_logs", "torch_cpp_log_level", "omp_num_threads", "mkl_num_threads"),
+    *("torchdynamo_", "torchinductor_", "torch_compile_debug", "pytorch_jit"),
+)
 """Variables that torch and OpenMP read at import: a script that sets one needs a process without torch."""
 
 _MOST_FOLDERS = 300
@@ -171,70 +170,15 @@ def _texts_beside(program: Program, folders: Folders) -> Iterator[str]:
                     yield path.read_text(encoding="utf-8", errors="replace")
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment that the supervisor starts with, and the ranks inherit."""
-    kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
-    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {**kept, **single, "CUDA_VISIBLE_DEVICES": ""}
-
-
-@contextlib.contextmanager
-def _keeper(target: Target, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the keeper; at the end of the block it and all that it started have ended, however the block ends.
-
-    The keeper reads its standard input only to notice that we are gone: the system closes the pipe even when this
-    process is killed.
-    """
-    with (scratch / "supervisor.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(target.python), "-c", START, str(Path(__file__).parent), str(scratch / "job.json")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=scratch,
-            env=_environment(),
-            start_new_session=True,
-        )
-    try:
-        yield process
-        # A supervisor that has told all ends by itself; closing the pipe now would make it remove what we still read.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
-    finally:
-        assert process.stdin
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            _kill_group(process)
-        if process.stdout:
-            process.stdout.close()
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End a keeper that does not end by itself; its first child dies with it, and the others with that one."""
-    if os.name == "nt":
-        process.kill()
-    else:
-        import signal
-
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def _follow(
-    process: subprocess.Popen[bytes], program: Program, log: Path
+    running: Keeper, program: Program, progress: _Progress, log: Path
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Take the supervisor's events, telling the caller how far the run is, until the ranks have ended."""
     lines: queue.Queue[bytes | None] = queue.Queue()
-    threading.Thread(target=_read_lines, args=(process, lines), daemon=True).start()
+    threading.Thread(target=_read_lines, args=(running.output, lines), daemon=True).start()
     started: dict[str, str] = {}
-    progress = _Progress(program)
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        call.check_cancelled()
         progress.tick(running=bool(started))
         with contextlib.suppress(queue.Empty):
             line = lines.get(timeout=_POLL_SECONDS)
@@ -250,10 +194,9 @@ def _follow(
     raise EnvironmentProblem(f"The supervisor of the ranks did not answer in time and was ended. {_why_it_ended(log)}")
 
 
-def _read_lines(process: subprocess.Popen[bytes], lines: queue.Queue[bytes | None]) -> None:
-    assert process.stdout
+def _read_lines(output: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
     with contextlib.suppress(OSError, ValueError):  # closed by the other thread at the end
-        for line in process.stdout:
+        for line in output:
             lines.put(line)
     lines.put(None)
 
@@ -265,15 +208,16 @@ def _why_it_ended(log: Path) -> str:
 
 
 class _Progress:
-    """Tells the caller once a second what the run is doing, after the first two seconds."""
+    """Tells the caller once a second what the run is doing, after the first two seconds, and hears of its end."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._started = self._now = time.monotonic()
         self._next = self._started + _QUIET_SECONDS
 
-    def tick(self, *, running: bool) -> None:
-        """Report if it is time to."""
+    def tick(self, *, running: bool = False) -> None:
+        """Report if it is time to; raise Cancelled when the caller went away."""
+        call.check_cancelled()
         self._now = time.monotonic()
         if self._now < self._next:
             return

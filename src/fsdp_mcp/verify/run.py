@@ -80,6 +80,7 @@ def _run(program: Program, target: Target) -> RunReport:
         return RunReport(
             ok=all(rank.status == "ok" for rank in ranks),
             seconds=round(time.monotonic() - started, 2),
+            warm=facts.warm,
             isolation=facts.isolation,
             torch_version=facts.torch_version.partition("+")[0],
             ranks=ranks,

@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -24,17 +25,19 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
-def isolate() -> str:
+def isolate(wanted: str, namespaces_possible: Callable[[], bool]) -> str:
     """Put this process's future children apart as far as the system allows, and say how far that is.
 
     With `namespaces`, the next child is the first process of a new PID namespace: when it ends, the kernel ends all
-    others in it. Whether the system allows that is tried in a child, because half of it cannot be taken back.
-    FSDP_MCP_ISOLATION names a weaker kind, for code that needs the network.
+    others in it.
+
+    Args:
+        wanted: the strongest kind to use; a weaker one than `namespaces` is for code that needs the network.
+        namespaces_possible: tells whether the system allows them, see `try_namespaces`.
     """
-    wanted = os.environ.pop("FSDP_MCP_ISOLATION", "namespaces")
     if not sys.platform.startswith("linux") or wanted == "process_group":
         return "process_group"
-    if wanted != "subreaper" and _possible():
+    if wanted != "subreaper" and namespaces_possible():
         _unshare()
         return "namespaces"
     return "subreaper" if _prctl(PR_SET_CHILD_SUBREAPER, 1) else "process_group"
@@ -62,8 +65,8 @@ def die_with_parent() -> None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _possible() -> bool:
-    """Try the whole set-up in a child that then ends."""
+def try_namespaces() -> bool:
+    """Return whether the system allows the whole set-up, tried in a child: half of it cannot be taken back."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -13,6 +13,9 @@ from pathlib import Path
 START = "import sys; sys.path[0] = sys.argv[1]; from rank_side.supervisor import main; del sys.path[0]; main()"
 """Run with `-c`, the folder that holds this package and the job file; for a started rank also rank, port and bound."""
 
+START_TEMPLATE = START.replace("supervisor", "template")
+"""Run with `-c`, the folder that holds this package and the number of the socket to the server."""
+
 
 @dataclass(frozen=True)
 class Job:

@@ -12,6 +12,7 @@ import os
 import signal
 import site
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -81,6 +82,7 @@ def run(job: Job, rank: int, address_space_bytes: int) -> int:
     """Run the script in this process and return its exit status; the error, if any, is reported and printed."""
     _write_stacks_on_demand(job, rank)
     _reseed_numpy()
+    tempfile.tempdir = None  # what a module asked for before the fork would hide the TMPDIR of the run
     os.chdir(job.work_dir)
     sys.dont_write_bytecode = True  # a run leaves nothing behind in the user's project
     sys.path[:0] = job.import_path

@@ -1,7 +1,8 @@
 """The processes between the server and the ranks.
 
-The keeper (no torch, tiny) isolates the run, starts the supervisor as its only child and ends everything when the
-server closes the pipe, dies, or the supervisor is done. The supervisor imports torch once, holds the TCPStore, forks
+The keeper isolates the run, starts the supervisor as its only child and ends everything when the server closes the
+pipe, dies, or the supervisor is done. It is a small process without torch, or a fork of the template, which has torch
+imported (see template.py); all else is the same in both. The supervisor imports torch once, holds the TCPStore, forks
 the ranks, watches them and reports. It stays with one OpenMP thread and runs no tensor operation: a rank forked after
 a parallel region would wait for threads that do not exist in it.
 """
@@ -41,7 +42,8 @@ def main() -> None:
         threading.Thread(target=_end_with_server, daemon=True).start()
         _supervise(job, reporter, "process_group")
     else:
-        _keep(job, reporter)
+        wanted = os.environ.pop("FSDP_MCP_ISOLATION", "namespaces")
+        keep(job, reporter, isolation.isolate(wanted, isolation.try_namespaces))
 
 
 class Reporter:
@@ -63,12 +65,16 @@ class Reporter:
         os.close(self._pipe)
 
 
-def _keep(job: Job, reporter: Reporter) -> None:
+def keep(job: Job, reporter: Reporter, kind: str) -> None:
     """Start the supervisor and end everything when it ends or the server is gone.
 
     The server removes the scratch folder after it has read it; here it goes when the server is not there any more.
+
+    Args:
+        job: what to run.
+        reporter: the pipe to the server.
+        kind: what `isolate` has done to this process.
     """
-    kind = isolation.isolate()
     child = os.fork()
     if child == 0:
         isolation.settle_first_process(kind, job.scratch)
