@@ -13,7 +13,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(\"'])|(?<=[。！？])")
 _FENCED = re.compile(r"^```[^\n`]*\n(.*?)\n?^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s")
 _SOURCES = re.compile(r"\n*^Sources: .*(?:\n.+)*\Z", re.MULTILINE)
-_TOLD_AGAIN = 0.4  # what a term is worth that a chosen piece has told already
+_TOLD_AGAIN = 0.2  # what a term is worth that a chosen piece has told already
 _GAP = " … "
 _GAP_LINE = "\n…\n"
 

@@ -11,6 +11,8 @@ from pydantic import Field
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.models import IndexEntry, Value
 
+_GUIDES = "fsdp://guides/"
+
 
 class ApiNote(Value):
     """A row of api_notes: what a symbol, parameter or variable is for, said as its users say it."""
@@ -21,9 +23,21 @@ class ApiNote(Value):
     source: str = Field(description="Official page or source file")
 
 
+class SearchWords(Value):
+    """A row of search_words: what an entry is about in the words of those who ask; found, not shown."""
+
+    name: str = Field(description="Title of the entry, or `guide#section` without `fsdp://guides/`")
+    words: str = Field(description="Words in English and Chinese")
+
+
 @lru_cache(maxsize=1)
 def _notes() -> dict[str, ApiNote]:
     return {row.name: row for row in load_facts("api_notes", ApiNote)}
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, str]:
+    return {row.name: row.words for row in load_facts("search_words", SearchWords)}
 
 
 def with_notes(entries: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
@@ -33,10 +47,11 @@ def with_notes(entries: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
         yield replace(entry, text=_placed(row.note, entry.text)) if row else entry
 
 
-def further_words(title: str) -> str:
-    """Return the words by which the entry of this title is found beside those of its text."""
-    row = _notes().get(title)
-    return row.words if row else ""
+def further_words(entry: IndexEntry) -> str:
+    """Return the words by which `entry` is found beside those of its text."""
+    row = _notes().get(entry.title)
+    name = entry.uri.removeprefix(_GUIDES) if entry.kind == "guide" else entry.title
+    return " ".join(filter(None, [row.words if row else "", _words().get(name, "")]))
 
 
 def _placed(note: str, text: str) -> str:

@@ -16,7 +16,8 @@ _PATH_OR_ADDRESS = re.compile(r"https?://\S+|(?:[A-Za-z]:)?(?:[/\\][\w.\-]+){2,}
 _CODE = re.compile(r"[`'\"]([A-Za-z_][\w.]{2,})(?:\(\))?[`'\"]|\b([A-Za-z_][\w.]*\w)\(")
 
 
-_ADDED_WEIGHT = 0.5  # a word of the glossary beside one of the question
+_ADDED_WEIGHT = 0.35  # a word of the glossary beside one of the question
+_TRANSLATED_WEIGHT = 0.7  # the same when it translates: few entries hold the Chinese word itself
 _ROW_WEIGHT = 10.0  # idf that the words of a row may add together: about that of two rare words
 
 
@@ -67,8 +68,9 @@ class Glossary:
         self._by_term: dict[str, list[tuple[frozenset[str], dict[str, float]]]] = {}
         for row in rows:
             mean = dict.fromkeys(term for words in row.mean for term in terms_of(words))
-            weight = min(_ADDED_WEIGHT, _ROW_WEIGHT / max(sum(rarity(term) for term in mean), 1.0))
+            most = _ROW_WEIGHT / max(sum(rarity(term) for term in mean), 1.0)
             for phrase in row.say:
+                weight = min(_ADDED_WEIGHT if phrase.isascii() else _TRANSLATED_WEIGHT, most)
                 self._add(phrase, dict.fromkeys(mean, weight))
 
     def _add(self, phrase: str, mean: dict[str, float]) -> None:

@@ -18,8 +18,8 @@ _NEAREST = 2  # hits of a question that hardly matches
 _RELEVANT = 0.6  # share of the best hit's score
 _FRAME_TOKENS = 60  # first and last line of the rendering
 _SMALLEST_EXCERPT = 24
-_FIRST_HIT = 380
-_OTHER_HITS = 170
+_FIRST_HIT = 420
+_OTHER_HITS = 185
 
 
 class SearchHit(Value):

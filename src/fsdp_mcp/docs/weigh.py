@@ -33,7 +33,7 @@ def document_terms(entry: IndexEntry) -> list[str]:
         *terms_of(" ".join({name.rpartition(".")[2] for name in names})) * _NAME_TIMES,
         *terms_of(" ".join(names)),
         *terms_of(entry.text),
-        *terms_of(further_words(entry.title)) * _WORDS_TIMES,
+        *terms_of(further_words(entry)) * _WORDS_TIMES,
     ]
 
 
