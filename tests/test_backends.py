@@ -69,6 +69,7 @@ def test_the_backend_follows_the_official_rules(question: dict[str, object], bac
         ({"accelerator": "cuda", "collectives": ["all_to_al"]}, "'all_to_al'", "'all_to_all'"),
         ({"accelerator": "cuda", "collectives": ["gpu:all_reduce"]}, "'gpu:all_reduce'", "cpu:NAME"),
         ({"accelerator": "cuda", "torch_version": "new"}, "'new'", "X.Y"),
+        ({"accelerator": "cuda", "torch_version": "1.13"}, "'1.13'", "2.0 or later"),
     ],
 )
 def test_nonsense_is_answered_with_what_is_wrong_and_what_would_be_right(

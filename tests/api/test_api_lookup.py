@@ -146,6 +146,99 @@ def test_a_parameter_leads_to_what_takes_it(catalogue: Catalogue, name: str) -> 
     assert answer.warnings == ("`mp_policy` is a parameter of torch.distributed.fsdp.fully_shard.",)
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "told"),
+    [
+        (
+            "new_group.sort_ranks",
+            "2.11",
+            "In torch 2.11 torch.distributed.new_group has no parameter `sort_ranks`; it came with 2.12.",
+        ),
+        (
+            "parallelize_module.tp_mesh_dim",
+            None,
+            "In torch 2.13 torch.distributed.tensor.parallel.parallelize_module no longer has "
+            "the parameter `tp_mesh_dim`; "
+            'torch 2.2 was the last. Give a 1-D mesh: slice a larger one by name, mesh["tp"].',
+        ),
+        (
+            "FSDP.ignored_parameters",
+            "2.4",
+            "In torch 2.4 torch.distributed.fsdp.FullyShardedDataParallel no longer has "
+            "the parameter `ignored_parameters`; "
+            "torch 2.0 was the last. Use instead: `ignored_states`.",
+        ),
+        (
+            "FSDP.device_mesh",
+            "2.1",
+            "In torch 2.1 torch.distributed.fsdp.FullyShardedDataParallel has no parameter `device_mesh`; "
+            "it came with 2.2.",
+        ),
+        (
+            "torch.distributed._composable.fully_shard.process_group",
+            None,
+            "`process_group` is a parameter of torch.distributed._composable.fully_shard in torch 2.0 to 2.5.",
+        ),
+        (
+            "fully_shard(model, reshard_after_forward=True)",
+            None,
+            "`reshard_after_forward` is a parameter of torch.distributed.fsdp.fully_shard. "
+            "2.8: default of `reshard_after_forward` changed: True -> None.",
+        ),
+    ],
+)
+def test_a_parameter_that_a_release_lacks_is_told_by_the_releases_that_have_it(
+    catalogue: Catalogue, name: str, version: str | None, told: str
+) -> None:
+    assert lookup_api(name, torch_version=version, catalogue=catalogue).warnings[0] == told
+
+
+def test_what_no_release_takes_is_refused_with_what_the_api_takes(catalogue: Catalogue) -> None:
+    with pytest.raises(UnknownName) as caught:
+        lookup_api("fully_shard.no_sync", catalogue=catalogue)
+    assert [
+        part
+        for part in ("'no_sync'", "reshard_after_forward", "FullyShardedDataParallel.no_sync")
+        if part not in str(caught.value)
+    ] == []
+
+
+def test_the_changes_shown_are_those_around_the_release_asked_about(catalogue: Catalogue) -> None:
+    text = lookup_api("torch.utils.checkpoint.checkpoint", torch_version="2.1", catalogue=catalogue).render()
+    assert "- 2.1: default of `use_reentrant` changed: True -> None" in text
+    assert "- 2.14:" not in text
+
+
+def test_a_binding_that_its_stub_does_not_name_yet_is_available(catalogue: Catalogue) -> None:
+    answer = lookup_api("Store.multi_get", torch_version="2.5", catalogue=catalogue)
+    assert (answer.status, answer.since, answer.warnings[0]) == (
+        "available",
+        "2.1",
+        "The stub of torch 2.5 does not name it yet: the signature is from a later one.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "instead"),
+    [
+        ("all_gather_single", "2.12", "torch.distributed.all_gather_into_tensor"),
+        ("dcp.save", "2.1", "torch.distributed.checkpoint.save_state_dict"),
+        ("torch.distributed.reduce_op", None, "torch.distributed.ReduceOp"),
+        ("torch.distributed.pipeline.sync", None, "torch.distributed.pipelining"),
+    ],
+)
+def test_what_serves_in_that_release_is_named(
+    catalogue: Catalogue, name: str, version: str | None, instead: str
+) -> None:
+    assert lookup_api(name, torch_version=version, catalogue=catalogue).replaced_by == instead
+
+
+def test_a_path_that_is_not_known_leads_to_the_only_api_of_its_name(catalogue: Catalogue) -> None:
+    answer = lookup_api("torch.distributed.fsdp._fully_shard.FSDPModule", catalogue=catalogue)
+    assert answer.qualified_name == "torch.distributed.fsdp.FSDPModule"
+    assert "not among the paths known here" in answer.warnings[0]
+
+
 def test_an_option_of_torchrun_has_a_history_too(catalogue: Catalogue) -> None:
     answer = lookup_api("--monitor_interval", catalogue=catalogue)
     assert (answer.qualified_name, answer.kind, answer.page) == ("torchrun --monitor-interval", "option", "elastic/run")

@@ -14,6 +14,8 @@ _SUMMARY_CHARACTERS = 300
 _TABLE_CHARACTERS = 650
 _ONE_LINE_SIGNATURE = 100
 _SHOWN_CHANGES = 3
+_SHOWN_LATER = 1
+_MOST_OWN = 5
 _SETTINGS = ("env_var", "option")  # Their text is short and is what was asked for.
 _SHOWN_MEMBERS = 12
 
@@ -104,17 +106,27 @@ class ApiAnswer(Result):
 
     def _footer(self) -> str:
         full = self.detail == "full"
-        shown = self.changes if full else self.changes[-_SHOWN_CHANGES:]
+        shown = self.changes if full else self._near_changes()
         more = len(self.changes) - len(shown)
         lines = [f"- {item.version}: {item.change if full else shortened(item.change, 200)}" for item in shown]
         if more:
-            lines.insert(0, f"Changes (the last {len(shown)} of {len(self.changes)}; detail='full' has all):")
+            lines.insert(0, f"Changes ({len(shown)} of {len(self.changes)}; detail='full' has all):")
         elif lines:
             lines.insert(0, "Changes:")
         if self.other_paths and full:
             lines.append(f"Also importable as: {', '.join(self.other_paths)}")
         lines.append(" · ".join(part for part in (self.url, self.source) if part))
         return "\n".join(line for line in lines if line)
+
+    def _near_changes(self) -> tuple[Change, ...]:
+        """Return the changes nearest to the release that the answer is about: those up to it, then what came after."""
+        asked = _numbers(self.torch_version) if self.torch_version else (0,)
+        before = [item for item in self.changes if _numbers(item.version) <= asked[:2]]
+        after = [item for item in self.changes if _numbers(item.version) > asked[:2]]
+        latest = before[-1].version if before else None
+        own = [item for item in before if item.version == latest]
+        earlier = max(_SHOWN_CHANGES - len(after[:_SHOWN_LATER]), min(len(own), _MOST_OWN))
+        return (*before[-earlier:], *after[: max(_SHOWN_CHANGES - len(before), _SHOWN_LATER)])
 
 
 def _numbers(version: str) -> tuple[int, ...]:

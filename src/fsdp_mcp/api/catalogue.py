@@ -106,8 +106,14 @@ class Catalogue:
             exact = self.resolve(spelling)
             if exact is not None:
                 return (self.get(exact),)
-        found = self._ending_in(name) or self._spelled_like(name)
-        return tuple(self.get(qualified) for qualified in sorted(found, key=self._rank))
+        return self._ranked(self._ending_in(name))
+
+    def find_alike(self, name: str) -> tuple[ApiSymbol, ...]:
+        """Return the symbols whose name differs from `name` in capitals and underscores only."""
+        return self._ranked(self._spelled_like(name))
+
+    def _ranked(self, names: set[str]) -> tuple[ApiSymbol, ...]:
+        return tuple(self.get(qualified) for qualified in sorted(names, key=self._rank))
 
     def _rank(self, qualified_name: str) -> tuple[bool, tuple[bool, int, int, str]]:
         """Put modules last: a bare `checkpoint` is the function, not the module of that name."""

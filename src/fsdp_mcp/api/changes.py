@@ -57,6 +57,16 @@ def _corrections() -> dict[str, list[Correction]]:
     return found
 
 
+def replacement(name: str) -> str | None:
+    """Return what official text names in place of `name`."""
+    return next((row.replaced_by for row in _corrections().get(name, ()) if row.replaced_by), None)
+
+
+def remark(name: str) -> str | None:
+    """Return what is to be known of `name` in whatever release."""
+    return next((row.note for row in _corrections().get(name, ()) if row.note and not row.version), None)
+
+
 def tell(history: History, path: str, at: int) -> Story:
     """Return the story of a path that some release has, with its status in the release of index `at`."""
     name = history.resolve(path, at)
@@ -96,9 +106,19 @@ def _deprecated(history: History, record: Record | None, at: int) -> str | None:
 def _status(history: History, path: str, at: int, *, deprecated: str | None) -> Status:
     if history.exists(path, at):
         return "deprecated" if deprecated else "available"
+    if is_bound(history, path, at):
+        return "available"
     if not any(history.exists(path, earlier) for earlier in range(at)):
         return "not_yet"
     return "moved" if successor(history, path, at) else "removed"
+
+
+def is_bound(history: History, path: str, at: int) -> bool:
+    """Whether the compiled library of a release has a C++ member that its stub does not name yet."""
+    first = history.first(path)
+    name = history.resolve(path, first) if first is not None and at < first else None
+    record = history.record(name) if name is not None else None
+    return record is not None and record.binary is not None and history.index(record.binary) <= at
 
 
 def _since(history: History, path: str, first: int | None) -> tuple[str | None, bool]:
@@ -124,8 +144,8 @@ def _since(history: History, path: str, first: int | None) -> tuple[str | None, 
 def _replacement(history: History, path: str, at: int, status: Status, record: Record | None) -> str | None:
     """Return what to use instead: from the corrections, from where the object went, or from the deprecation's text."""
     if status == "not_yet":
-        return counterpart(history, path, at)
-    named = next((row.replaced_by for row in _corrections().get(path, ()) if row.replaced_by), None)
+        return counterpart(history, path, at) or superseded(history, path, at)
+    named = replacement(path)
     if status == "available":
         return None
     if named:
@@ -137,12 +157,30 @@ def _replacement(history: History, path: str, at: int, status: Status, record: R
 
 def counterpart(history: History, path: str, at: int) -> str | None:
     """Return the path that served in the release `at` for one that came later, None when there was nothing."""
-    name: str | None = path
-    while name is not None:
-        first = history.first(name)
-        name = predecessor(history, name, first) if first else None
-        if name is not None and history.exists(name, at):
-            return name
+    return next((name for name in counterpart_names(history, path)[1:] if history.exists(name, at)), None)
+
+
+def counterpart_names(history: History, path: str) -> tuple[str, ...]:
+    """Return a path and the earlier ones of the same object, the newest first."""
+    names = [path]
+    while first := history.first(names[-1]):
+        older = predecessor(history, names[-1], first)
+        if older is None:
+            break
+        names.append(older)
+    return tuple(names)
+
+
+def superseded(history: History, path: str, at: int) -> str | None:
+    """Return the API of the same module whose later deprecation names `path`, where the release `at` has it."""
+    first = history.first(path)
+    name = history.resolve(path, first) if first is not None else None
+    owner = (name or "").rpartition(".")[0]
+    for sibling in history.members.get(owner, ()):
+        record = history.record(f"{owner}.{sibling}")
+        text = record.deprecated(history.newest) if record is not None and record.exists(at) else None
+        if record is not None and text and _named_in(history, text, record.name, history.newest) == name:
+            return record.name
     return None
 
 
@@ -209,7 +247,7 @@ def _changes(history: History, name: str) -> Iterator[Change]:
     notes = [row for row in _corrections().get(name, ()) if row.version and row.note]
     old = predecessor(history, name, first) if first else None
     if old is None and first:
-        yield Change(version=history.releases[first], change="added")
+        yield Change(version=history.releases[first], change=_added(history, name, first))
     if old is not None and first is not None:
         yield from _changes_before(history, old, first)
         yield Change(version=history.releases[first], change=f"moved here from {old}")
@@ -219,6 +257,12 @@ def _changes(history: History, name: str) -> Iterator[Change]:
         for row in notes:
             if row.version == history.releases[at]:
                 yield Change(version=history.releases[at], change=row.note or "")
+
+
+def _added(history: History, name: str, first: int) -> str:
+    since = _since(history, name, first)[0]
+    is_older = since is not None and since != history.releases[first]
+    return f"the stub names it from here on; torch has had it since {since}" if is_older else "added"
 
 
 def _changes_before(history: History, old: str, first: int) -> Iterator[Change]:
@@ -311,6 +355,8 @@ def _mark_changes(before: Record | None, after: Record | None, at: int) -> Itera
         yield "no longer marked as deprecated"
     if after.unlisted(at) and not before.unlisted(at - 1):
         yield "left `__all__`; still importable"
+    elif before.unlisted(at - 1) and not after.unlisted(at):
+        yield "listed in `__all__` again"
 
 
 def _member_changes(history: History, before: str, after: str, at: int) -> Iterator[str]:

@@ -105,8 +105,9 @@ def positional(signature: str) -> tuple[str, ...]:
 
 
 def _option(text: str) -> ApiParameter:
+    """Return an option out of `**kwargs`; it can be left out, even where the code names no default."""
     name, _, default = text.partition("=")
-    return ApiParameter(name=name, default=default or None)
+    return ApiParameter(name=name, default=default or "...")
 
 
 class History:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,15 +11,17 @@ from pydantic import Field
 
 from fsdp_mcp.api.answer import ApiAnswer, Detail
 from fsdp_mcp.api.catalogue import Catalogue, expanded, folded, publicity
-from fsdp_mcp.api.changes import Story, tell
+from fsdp_mcp.api.changes import Story, is_bound, remark, tell
 from fsdp_mcp.api.env_vars import EnvVar, closest_env_vars, env_var_answer, find_env_var, misspelt_env_var
 from fsdp_mcp.api.history import History, Record, load_history
 from fsdp_mcp.api.pages import locate
+from fsdp_mcp.api.parameters import about_parameter, no_such_parameter
 from fsdp_mcp.api.torchrun import option_path
 from fsdp_mcp.errors import UnknownName
 from fsdp_mcp.models import ApiParameter, ApiSymbol
 
 _MOST_OTHERS = 4
+_SHORTEST_PATH = 3
 _MEMBERS = ("method", "property", "attribute")
 
 
@@ -48,19 +51,29 @@ def lookup_api(
     """
     release = _release(load_history(), catalogue, torch_version)
     wanted = _bare(name)
-    answer = _variable(find_env_var(wanted), wanted, release, detail) or _find(wanted, release, catalogue, detail)
-    if answer is None:
-        owner, _, parameter = wanted.rpartition(".")
-        answer = _parameter_of(_find(owner, release, catalogue, detail) if owner else None, parameter)
-    answer = answer or _variable(misspelt_env_var(wanted), wanted, release, detail)
+    answer = (
+        _variable(find_env_var(wanted), wanted, release, detail)
+        or _find(wanted, release, catalogue, detail)
+        or _below(wanted, release, catalogue, detail)
+        or _find_alike(wanted, release, catalogue, detail)
+        or _variable(misspelt_env_var(wanted), wanted, release, detail)
+        or _elsewhere(wanted, release, catalogue, detail)
+    )
     if answer is None:
         raise UnknownName(_unknown(name, catalogue, release))
     return answer
 
 
 def _bare(name: str) -> str:
-    """Return the name in what was asked: without quotes, scheme and call, of a setting without its `$` and value."""
-    wanted = name.strip().strip("`").removeprefix("fsdp://api/").removesuffix("()").strip(".")
+    """Return the name in what was asked: without quotes, scheme and call, of a setting without its `$` and value.
+
+    A call with one keyword, `fully_shard(model, mesh=mesh)`, asks for that parameter.
+    """
+    wanted = name.strip().strip("`").removeprefix("fsdp://api/").strip(".")
+    call = re.fullmatch(r"([\w.]+)\((.*)\)?", wanted)
+    if call is not None:
+        keywords = re.findall(r"(?:^|[(,\s])(\w+)\s*=(?!=)", call[2])
+        wanted = f"{call[1]}.{keywords[0]}" if len(keywords) == 1 else call[1]
     if wanted.startswith(("$", "-", "fsdp://")) or wanted.partition("=")[0].isupper():
         wanted = option_path(wanted.strip("${}").partition("=")[0])
     return wanted.replace("#param-", ".")
@@ -77,18 +90,59 @@ def _find(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) 
     """Return the answer for a name from the installed torch, else from the history; None when neither has it."""
     found = catalogue.find(wanted) if release.is_installed else ()
     if found:
-        members = catalogue.members(found[0].qualified_name)
-        return _from_catalogue(found, wanted, release, detail).model_copy(update={"members": members})
+        return _described(found, wanted, release, catalogue, detail)
     path = _recorded(release.history, wanted, release.at)
     return _from_history(path, release, detail) if path is not None else None
 
 
-def _parameter_of(answer: ApiAnswer | None, parameter: str) -> ApiAnswer | None:
-    """Return the answer with a note when it has that parameter, else None."""
-    if answer is None or parameter not in {item.name.lstrip("*") for item in answer.parameters}:
+def _find_alike(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
+    """Return the answer for a name that differs in capitals and underscores only."""
+    found = catalogue.find_alike(wanted) if release.is_installed else ()
+    if found:
+        return _described(found, wanted, release, catalogue, detail)
+    path = _preferred(release.history, _spelled_like(release.history, wanted), release.at)
+    return _from_history(path, release, detail) if path is not None else None
+
+
+def _described(
+    found: Sequence[ApiSymbol], wanted: str, release: _Release, catalogue: Catalogue, detail: Detail
+) -> ApiAnswer:
+    members = catalogue.members(found[0].qualified_name)
+    return _from_catalogue(found, wanted, release, detail).model_copy(update={"members": members})
+
+
+def _below(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
+    """Return the answer for a parameter of a known function or class, or for a member in another spelling.
+
+    Raises:
+        UnknownName: the function or class is known, and no release gives it such a parameter or member.
+    """
+    owner, _, last = wanted.rpartition(".")
+    answer = _find(owner, release, catalogue, detail) if owner else None
+    if answer is None or answer.kind in ("module", "env_var", "option"):
         return None
-    note = f"`{parameter}` is a parameter of {answer.qualified_name}."
-    return answer.model_copy(update={"warnings": (note, *answer.warnings)})
+    path, history = answer.qualified_name, release.history
+    note = about_parameter(history, path, last, release.at, changes=answer.changes)
+    if note is None and last in {item.name.lstrip("*") for item in answer.parameters}:
+        note = f"`{last}` is a parameter of {path}."  # The history does not know this torch.
+    if note is not None:
+        return answer.model_copy(update={"warnings": (note, *answer.warnings)})
+    alike = _find_alike(f"{path}.{last}", release, catalogue, detail)
+    if alike is None:
+        elsewhere = [found.qualified_name for found in catalogue.find(last)[:_MOST_OTHERS]]
+        raise UnknownName(no_such_parameter(history, path, last, answer, elsewhere))
+    return alike
+
+
+def _elsewhere(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
+    """Return the answer for an API asked for under a module that is not known, when only one API has its name."""
+    parts = wanted.split(".")
+    found = [symbol for symbol in catalogue.find(parts[-1]) if symbol.qualified_name.split(".")[:2] == parts[:2]]
+    if len(parts) <= _SHORTEST_PATH or len(found) != 1:
+        return None
+    answer = _find(found[0].qualified_name, release, catalogue, detail)
+    note = f"{wanted} is not among the paths known here; this is the only API of that name."
+    return None if answer is None else answer.model_copy(update={"warnings": (note, *answer.warnings)})
 
 
 @dataclass(frozen=True)
@@ -124,13 +178,16 @@ def _short(version: str) -> str:
 
 
 def _recorded(history: History, name: str, at: int) -> str | None:
-    """Return the path that `name` means best in the release `at`, or in any: exact, then an end, then a spelling."""
+    """Return the path that `name` means best in the release `at`, or in any: exact, then an end."""
     for spelling in (name, expanded(name)):
         last = history.last(spelling)
         if last is not None:
             target = history.resolve(spelling, last) or spelling
             return target if target.startswith("torchrun ") else spelling
-    found = history.ending_in(expanded(name)) or history.ending_in(name) or _spelled_like(history, name)
+    return _preferred(history, history.ending_in(expanded(name)) or history.ending_in(name), at)
+
+
+def _preferred(history: History, found: Sequence[str], at: int) -> str | None:
     paths = {history.resolve(path, at) or path for path in found}
     return min(paths, key=lambda path: _preference(history, path, at), default=None)
 
@@ -152,11 +209,17 @@ def _preference(history: History, path: str, at: int) -> tuple[bool, bool, bool,
 
 
 def _unknown(name: str, catalogue: Catalogue, release: _Release) -> str:
-    nearest = closest_env_vars(name) or catalogue.closest(name) or release.history.closest(name)
+    nearest = closest_env_vars(name) or _same_last_name(name, catalogue) or catalogue.closest(name)
+    nearest = nearest or release.history.closest(name)
     head = f"No API named {name!r} in torch {release.version}"
     if not nearest:
         return f"{head} or any other release. Search for what it does with search_docs."
     return f"{head}. Closest: {', '.join(nearest)}. Call lookup_api with one of them."
+
+
+def _same_last_name(name: str, catalogue: Catalogue) -> list[str]:
+    last = name.rpartition(".")[2]
+    return [found.qualified_name for found in catalogue.find(last)[:_MOST_OTHERS]] if last != name else []
 
 
 def _from_catalogue(found: Sequence[ApiSymbol], wanted: str, release: _Release, detail: Detail) -> ApiAnswer:
@@ -192,12 +255,13 @@ def _from_catalogue(found: Sequence[ApiSymbol], wanted: str, release: _Release, 
 
 
 def _notes(symbol: ApiSymbol, wanted: str, story: Story, others: Sequence[ApiSymbol]) -> list[str]:
-    notes = []
+    known = remark(symbol.qualified_name)
+    notes = [known] if known else []
     if story.deprecated:
         notes.append(f"Deprecated: {' '.join(story.deprecated.split())}")
     if symbol.build_dependent:
         notes.append("Depends on the build: some builds or systems of torch lack it.")
-    owner, named = symbol.qualified_name.rpartition(".")[0], wanted.split(".")[-2:-1]
+    owner, named = symbol.qualified_name.rpartition(".")[0], expanded(wanted).split(".")[-2:-1]
     if symbol.kind in _MEMBERS and named and named[0] != owner.rpartition(".")[2] and named[0][:1].isupper():
         notes.append(f"Defined by {owner}.")
     if symbol.home.startswith("torch._C.") and not symbol.text and symbol.kind not in _MEMBERS:
@@ -279,11 +343,16 @@ def _shown(path: str, story: Story, release: _Release) -> tuple[str, int]:
         if story.replaced_by is not None:
             return story.replaced_by, release.at
         return path, history.first(path) or 0
+    if is_bound(history, path, release.at):
+        return path, history.first(path) or 0
     return path, max(at for at in range(release.at) if history.exists(path, at))
 
 
 def _history_notes(path: str, name: str, at: int, story: Story, release: _Release) -> list[str]:
-    notes = []
+    known = remark(path)
+    notes = [known] if known else []
+    if is_bound(release.history, path, release.at):
+        notes.append(f"The stub of torch {release.version} does not name it yet: the signature is from a later one.")
     if story.status == "not_yet":
         notes.append(f"Torch {release.version} does not have {path} yet; it came with {story.since}.")
         if story.replaced_by is not None:
@@ -293,6 +362,8 @@ def _history_notes(path: str, name: str, at: int, story: Story, release: _Releas
         notes.append(
             f"Torch {release.version} no longer has {path}; torch {last} was the last. The signature is from there."
         )
+        if story.since is not None and (release.history.first(path) or 0) > release.at:
+            notes.append(f"The name is there again from torch {story.since} on.")
     if story.deprecated:
         notes.append(f"Deprecated: {' '.join(story.deprecated.split())}")
     if not release.is_installed:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fsdp_mcp.api.history import load_history
 from fsdp_mcp.backends import machine
 from fsdp_mcp.backends.advice import BackendAdvice
 from fsdp_mcp.backends.case import (
@@ -90,9 +91,16 @@ def _at_least_one(name: str, number: int, one: str) -> int:
 
 
 def _torch(given: str | None) -> tuple[int, ...] | None:
-    """Return the version to answer for: the given one, else that of the torch in use, else none."""
+    """Return the version to answer for: the given one, else that of the torch in use, else none.
+
+    Raises:
+        BadArgument: the given one is no version, or older than the history of torch's API goes back.
+    """
     if given is not None:
-        return parse_version(given)
+        wanted, oldest = parse_version(given), load_history().releases[0]
+        if wanted < parse_version(oldest):
+            raise BadArgument(f"torch_version: got {given!r}, expected {oldest} or later.")
+        return wanted
     try:
         version = find_target().torch_version
     except EnvironmentProblem:
