@@ -12,7 +12,9 @@ from fsdp_mcp.diagnose.page import FailurePage, failure_pages
 from fsdp_mcp.diagnose.patterns import anchor_words, compile_pattern
 
 PAGES = failure_pages()
-PATTERNS = [(page.id, p) for page in PAGES for p in (*page.match, *page.requires, *page.context, *page.excludes)]
+PATTERNS = [
+    (page.id, p) for page in PAGES for p in (*page.match, *page.requires, *page.along, *page.context, *page.excludes)
+]
 
 
 WITH_EXCERPT = [page for page in PAGES if page.role != "notice" and page.excerpt]

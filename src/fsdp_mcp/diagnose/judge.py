@@ -60,15 +60,15 @@ def judge(scan: Scan, pages: Sequence[FailurePage]) -> Verdict:
 
 def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Applied | None:
     """Return what speaks for a page, or None when a condition of it does not hold."""
-    by_part = {part: scan.of(page.id, part) for part in ("match", "requires", "context", "excludes")}
+    by_part = {part: scan.of(page.id, part) for part in ("match", "requires", "along", "context", "excludes")}
     required = {event.use.pattern for event in by_part["requires"]}
     if by_part["excludes"] or required < set(page.requires) or not set(page.signs) <= signs.keys():
         return None
-    if page.match and not by_part["match"]:
+    if any(getattr(page, part) and not by_part[part] for part in ("match", "along")):
         return None
     found = [signs[sign] for sign in page.signs]
     hinted = [signs[sign] for sign in page.likelier if sign in signs]
-    places = [event.place for event in (*by_part["match"], *by_part["requires"])]
+    places = [event.place for event in (*by_part["match"], *by_part["requires"], *by_part["along"])]
     places += [place for sign in found for place in sign.places] + [event.place for event in by_part["context"]]
     if not places:
         return None
@@ -107,7 +107,7 @@ def _score(page: FailurePage, by_part: dict[str, list[Event]], hinted: Sequence[
     """Weigh how much of a page is there; conditions that had to hold count most."""
     context = {event.use.pattern for event in by_part["context"]}
     matched = {event.use.pattern for event in by_part["match"]}
-    conditions = len(page.requires) + len(page.signs)
+    conditions = len(page.requires) + len(page.signs) + bool(page.along)
     return 1 + 0.5 * conditions + 0.3 * (len(context) + len(hinted)) + 0.1 * (len(matched) - 1 if matched else 0)
 
 

@@ -36,6 +36,8 @@ class Sign(str, Enum):
     """The collective that timed out has one element, as a barrier has."""
     SHARDING_COLLECTIVE = "sharding_collective"
     """The collective that timed out gathers or scatters shards."""
+    GATHER_AGAINST_BARRIER = "gather_against_barrier"
+    """Ranks timed out apart: some gather or scatter shards, the others wait in a collective of one element."""
     SHORT_TIMEOUT = "short_timeout"
     """The time-out is shorter than the default of the backend."""
     RANKS_MISSING = "ranks_missing"
@@ -85,6 +87,7 @@ class FailurePage(Value):
     )
     match: tuple[str, ...] = Field((), description="Any of these lines")
     requires: tuple[str, ...] = Field((), description="And every one of these, on any line")
+    along: tuple[str, ...] = Field((), description="And at least one of these, on any line")
     signs: tuple[Sign, ...] = Field((), description="And every one of these signs")
     context: tuple[str, ...] = Field((), description="Lines that make it likelier")
     likelier: tuple[Sign, ...] = Field((), description="Signs that make it likelier")

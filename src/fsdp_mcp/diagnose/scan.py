@@ -105,7 +105,7 @@ class Scan:
 
 def matcher_of(pages: Iterable[FailurePage]) -> Matcher:
     """Return the matcher for all patterns of the pages and all known lines."""
-    parts = ("match", "requires", "context", "excludes")
+    parts = ("match", "requires", "along", "context", "excludes")
     uses = [Use(page.id, part, pattern) for page in pages for part in parts for pattern in getattr(page, part)]
     uses += [Use("", row.kind, row.pattern) for row in load_facts("log_lines", KnownLine)]
     return Matcher([*uses, _TRACEBACK])

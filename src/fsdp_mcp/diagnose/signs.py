@@ -83,7 +83,7 @@ def _timed_out(scan: Scan) -> Iterator[SignFound]:
     parts = {"ranks": spans(place.rank for place in places), **events[0].parts}
     if len(events) > 1:
         yield SignFound(_agreement(events), places, parts)
-    yield from (SignFound(sign, places, parts) for sign in _kinds(events))
+    yield from (SignFound(sign, places, parts | more) for sign, more in _kinds(events))
     size = world(scan)
     missing = sorted(set(range(size or 0)) - {place.rank for place in places if place.rank is not None})
     if missing and len(events) > 1:
@@ -98,17 +98,23 @@ def _agreement(events: Sequence[Event]) -> Sign:
     return Sign.SIZES_DIFFER if len(sizes) > 1 else Sign.TIMED_OUT_TOGETHER
 
 
-def _kinds(events: Sequence[Event]) -> Iterator[Sign]:
-    sharding = {row.op for row in load_facts("log_collectives", CollectiveKind) if row.sharding}
+def _kinds(events: Sequence[Event]) -> Iterator[tuple[Sign, dict[str, str]]]:
+    """Yield what the collectives are, with particulars."""
+    names = {row.op for row in load_facts("log_collectives", CollectiveKind) if row.sharding}
+    sharding = [event for event in events if event.parts["op"] in names]
+    small = [event for event in events if event.parts.get("numel") == "1" or event.parts.get("shape") == "1"]
     shortest = min(row.milliseconds for row in load_facts("default_timeouts", DefaultTimeout))
     if all(int(event.parts["seq"]) <= 1 for event in events):
-        yield Sign.FIRST_COLLECTIVE
-    if all(event.parts.get("numel") == "1" or event.parts.get("shape") == "1" for event in events):
-        yield Sign.ONE_ELEMENT
-    if any(event.parts["op"] in sharding for event in events):
-        yield Sign.SHARDING_COLLECTIVE
+        yield Sign.FIRST_COLLECTIVE, {}
+    if len(small) == len(events):
+        yield Sign.ONE_ELEMENT, {}
+    if sharding:
+        yield Sign.SHARDING_COLLECTIVE, {}
+    if sharding and small and len(sharding) + len(small) == len(events):
+        gathering = spans(event.place.rank for event in sharding)
+        yield Sign.GATHER_AGAINST_BARRIER, {"gathering": gathering, "waiting": spans(e.place.rank for e in small)}
     if all(int(event.parts["timeout_ms"]) < shortest for event in events):
-        yield Sign.SHORT_TIMEOUT
+        yield Sign.SHORT_TIMEOUT, {}
 
 
 def _hosts(scan: Scan) -> Iterator[SignFound]:
