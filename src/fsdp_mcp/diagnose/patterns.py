@@ -34,13 +34,6 @@ class Use(NamedTuple):
     pattern: str
 
 
-class Hit(NamedTuple):
-    """A pattern found in a line."""
-
-    use: Use
-    found: re.Match[str]
-
-
 class Matcher:
     """All patterns, compiled, by their anchors."""
 
@@ -60,11 +53,6 @@ class Matcher:
         """Return the patterns that `text` may hold; for nearly every line there are none."""
         anchors = self._anchors.intersection(_WORDS.findall(text))
         return [each for anchor in sorted(anchors) for each in self._by_anchor[anchor]] if anchors else ()
-
-    def hits(self, text: str, candidates: Sequence[tuple[re.Pattern[str], list[Use]]]) -> list[Hit]:
-        """Return the candidates that `text` does hold."""
-        found = ((pattern.search(text), users) for pattern, users in candidates)
-        return [Hit(use, match) for match, users in found if match for use in users]
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:

@@ -45,26 +45,27 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 @lru_cache(maxsize=1)
-def _any_prefix() -> re.Pattern[str]:
-    """One pattern for all prefixes, so that a line without any is told at once."""
+def _all_prefixes() -> re.Pattern[str]:
+    """Return one pattern for all prefixes of a line, so that they are found, or found missing, in one step."""
     unnamed = (re.sub(r"\(\?P<\w+>", "(?:", row.pattern) for row in load_facts("log_prefixes", Prefix))
-    return re.compile("|".join(f"(?:{pattern})" for pattern in unnamed))
+    return re.compile(f"(?:{'|'.join(unnamed)}){{1,{_MOST_PREFIXES}}}")
 
 
 def split_prefix(text: str) -> tuple[Origin, str]:
     """Return where the line comes from, and the line without its prefixes."""
-    first = _any_prefix()
-    if not first.match(text):
-        return NOWHERE, text
+    found = _all_prefixes().match(text)
+    return (_read(found.group()), text[found.end() :]) if found else (NOWHERE, text)
+
+
+@lru_cache(maxsize=16_384)
+def _read(prefixes: str) -> Origin:
+    """Return what some prefixes say; a log has few different ones."""
     found: dict[str, str] = {}
     at = 0
-    for _ in range(_MOST_PREFIXES):
-        match = next((m for pattern in _patterns() if (m := pattern.match(text, at))), None)
-        if match is None:
-            break
+    while match := next((m for pattern in _patterns() if (m := pattern.match(prefixes, at)) and m.end() > at), None):
         found = {**{name: value for name, value in match.groupdict().items() if value is not None}, **found}
         at = match.end()
-    return _origin(found), text[at:]
+    return _origin(found)
 
 
 def _origin(found: dict[str, str]) -> Origin:

@@ -184,15 +184,26 @@ class _Scanner:
         self, raw: RawLine, origin: Origin, rank: int | None, text: str, candidates: Sequence[Any]
     ) -> None:
         place: Place | None = None
-        for use, match in self._matcher.hits(text, candidates):
+        for pattern, uses in candidates:
+            wanted = [use for use in uses if self._counts.get((use, rank), 0) < _MOST_EVENTS_OF_A_USE]
+            match = pattern.search(text) if wanted else None
+            if match is None:
+                continue
             parts = {name: value for name, value in match.groupdict().items() if value is not None}
             place = place or self._place(raw, origin, rank, text)
-            if use is _TRACEBACK:
-                self._tracebacks[(raw.file, rank)] = []
-            elif use.part == _ELASTIC_RANK:
-                self._elastic = (int(parts["rank"]), raw.number)
-            else:
-                self._add(Event(use, self._of_rank(place, parts), parts))
+            for use in wanted:
+                self._counts[use, rank] = self._counts.get((use, rank), 0) + 1
+                self._note(use, place, parts, key=(raw.file, rank))
+
+    def _note(self, use: Use, place: Place, parts: dict[str, str], *, key: tuple[str, int | None]) -> None:
+        if use is _TRACEBACK:
+            self._tracebacks[key] = []
+            return
+        if use.part == _ELASTIC_RANK:
+            self._elastic = (int(parts["rank"]), place.line)
+            return
+        event = Event(use, self._of_rank(place, parts), parts)
+        self.found.events.setdefault((use.owner, use.part), []).append(event)
 
     def _of_rank(self, place: Place, parts: dict[str, str]) -> Place:
         """Return the place with the rank that the line itself names, before the one of its prefix."""
@@ -201,13 +212,6 @@ class _Scanner:
         if place.rank is None and self._elastic and place.line - self._elastic[1] <= _ELASTIC_LINES:
             return place._replace(rank=self._elastic[0])
         return place
-
-    def _add(self, event: Event) -> None:
-        """Keep an event; of many of a kind the first ones of each rank."""
-        which = (event.use, event.place.rank)
-        self._counts[which] = self._counts.get(which, 0) + 1
-        if self._counts[which] <= _MOST_EVENTS_OF_A_USE:
-            self.found.events.setdefault((event.use.owner, event.use.part), []).append(event)
 
     def _place(self, raw: RawLine, origin: Origin, rank: int | None, text: str) -> Place:
         inside = prefix.rank_inside(text)
