@@ -11,6 +11,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from fsdp_mcp.index import build_index
+from tools.bench.diagnosing import measure_diagnosing
 from tools.bench.figure import Figure, table_of
 from tools.bench.handshake import measure_handshake, measure_memory
 from tools.bench.indexing import measure_command, measure_index
@@ -27,6 +28,7 @@ _MEASURES: dict[str, Callable[..., list[Figure]]] = {
     "search": measure_search,
     "http": measure_throughput,
     "ranks": measure_ranks,
+    "logs": measure_diagnosing,
     "tokens": measure_tokens,
 }
 
