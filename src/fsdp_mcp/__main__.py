@@ -189,7 +189,8 @@ def _diagnose(tool: Tool, options: argparse.Namespace) -> int:
 
     everywhere = Path(Path.cwd().anchor)
     call.enter(replace(_local_caller(options, _Progress()), roots=(Path.cwd(), everywhere)))
-    result = diagnose_files(options.files, torch_version=getattr(options, "torch_version", None))
+    given = {name: getattr(options, name) for name in ("torch_version", "mask") if hasattr(options, name)}
+    result = diagnose_files(options.files, **given)
     if options.json or not sys.stdout.isatty():
         print(result.model_dump_json() if options.json else result.render())
     else:

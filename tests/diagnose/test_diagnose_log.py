@@ -108,3 +108,16 @@ def test_a_terminal_shows_the_ranks_in_the_order_of_their_failures() -> None:
     show(diagnose_log("\n".join(lines)), console)
     rows = [line.split()[:2] for line in console.export_text().splitlines() if "victim" in line or "origin" in line]
     assert rows[-4:] == [["│", "2"], ["│", "0"], ["│", "1"], ["│", "3"]]
+
+
+def test_secrets_are_never_quoted_and_names_are_masked_on_request() -> None:
+    line = "node-a:100:200 [0] x Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 2000"
+    log = f"{line} 10.0.0.7 /home/ann/run.py me@example.org HF_TOKEN=hf_abcdefghijklmnopqrstuv https://u:pw@host/"
+    plain, masked = diagnose_log(log).findings[0], diagnose_log(log, mask=True).findings[0]
+    assert (
+        plain.evidence[0].text
+        == f"{line} 10.0.0.7 /home/ann/run.py me@example.org HF_TOKEN=<secret> https://<secret>@host/"
+    )
+    assert masked.evidence[0].text == (
+        f"{line.replace('node-a', 'host-1')} <address> /home/<user>/run.py <mail> HF_TOKEN=<secret> https://<secret>@host/"
+    )

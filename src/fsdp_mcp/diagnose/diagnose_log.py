@@ -23,6 +23,7 @@ def diagnose_log(
     *,
     path: Annotated[str | None, Field(description="File, folder or glob (also .gz), instead of log")] = None,
     torch_version: Annotated[str | None, Field(description="X.Y that wrote it")] = None,
+    mask: Annotated[bool, Field(description="Hide hosts, addresses, users")] = False,
 ) -> LogDiagnosis:
     """Name the cause of a failed or hung distributed job from its log: first failing rank, evidence lines, fix.
 
@@ -35,17 +36,17 @@ def diagnose_log(
         both = "both" if log is not None else "neither"
         raise BadArgument(f"Give exactly one of log (the text) and path (a file, folder or glob); got {both}.")
     if path is not None:
-        return explain.explain_files(_files(path), torch_version=torch_version)
-    return explain.explain(reading.lines_of_text(_checked(log or "")), torch_version=torch_version)
+        return explain.explain_files(_files(path), torch_version=torch_version, mask=mask)
+    return explain.explain(reading.lines_of_text(_checked(log or "")), torch_version=torch_version, mask=mask)
 
 
-def diagnose_files(names: Sequence[str], *, torch_version: str | None = None) -> LogDiagnosis:
+def diagnose_files(names: Sequence[str], *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:
     """Name the cause of a failure from several files, folders or globs together, as the command line gives them."""
     from fsdp_mcp.diagnose import explain
 
     _check_version(torch_version)
     files = list(dict.fromkeys(file for name in names for file in _files(name)))
-    return explain.explain_files(_not_too_many(files), torch_version=torch_version)
+    return explain.explain_files(_not_too_many(files), torch_version=torch_version, mask=mask)
 
 
 def _check_version(version: str | None) -> None:

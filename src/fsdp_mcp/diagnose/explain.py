@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from fsdp_mcp.diagnose.answer import Evidence, Finding, LogDiagnosis, RankRole, Role, spans
 from fsdp_mcp.diagnose.flight_recorder import BrokenDump, Dump, is_dump, read_dump
 from fsdp_mcp.diagnose.judge import Applied, Verdict, confidence, judge
+from fsdp_mcp.diagnose.mask import mask_names, without_secrets
 from fsdp_mcp.diagnose.page import FailurePage, failure_pages
 from fsdp_mcp.diagnose.patterns import Matcher
 from fsdp_mcp.diagnose.reading import RawLine, lines_of_files
@@ -24,12 +25,12 @@ def _matcher() -> Matcher:
     return matcher_of(failure_pages())
 
 
-def explain(lines: Iterable[RawLine], *, torch_version: str | None = None) -> LogDiagnosis:
+def explain(lines: Iterable[RawLine], *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:
     """Return the cause of the failure that the lines tell of, or that they tell of none that is known."""
-    return _answer(scan(lines, _matcher()), torch_version)
+    return _answer(scan(lines, _matcher()), torch_version, mask=mask)
 
 
-def explain_files(paths: Sequence[Path], *, torch_version: str | None = None) -> LogDiagnosis:
+def explain_files(paths: Sequence[Path], *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:
     """Return the cause of the failure that log files and flight-recorder dumps tell of together.
 
     Raises:
@@ -47,23 +48,42 @@ def explain_files(paths: Sequence[Path], *, torch_version: str | None = None) ->
             unread.append(str(error))
     found = scan(lines_of_files(path for path in paths if path not in recorded), _matcher())
     found.dumps = dumps
-    answer = _answer(found, torch_version)
+    answer = _answer(found, torch_version, mask=mask)
     if not unread:
         return answer
     return answer.model_copy(update={"summary": f"{answer.summary} Not read: {' '.join(unread[:_MOST_EVIDENCE])}"})
 
 
-def _answer(found: Scan, torch_version: str | None) -> LogDiagnosis:
-    """Judge what was found by the pages that hold for a release, and say it."""
+def _answer(found: Scan, torch_version: str | None, *, mask: bool) -> LogDiagnosis:
+    """Judge what was found by the pages that hold for a release; say it without secrets, on request without names."""
     pages = [page for page in failure_pages() if torch_version is None or page.holds_for(torch_version)]
     verdict = judge(found, pages)
     findings = tuple(_finding(verdict, number) for number in range(len(verdict.findings)))
-    return LogDiagnosis(
+    answer = LogDiagnosis(
         verdict="found" if findings else "none",
         summary=_summary(findings) if findings else _nothing(found, verdict, pages),
         findings=findings,
         ranks=tuple(_roles(found, verdict)),
     )
+    answer = _rewritten(answer, without_secrets)
+    return _rewritten(answer, mask_names(found.hosts)) if mask else answer
+
+
+def _rewritten(answer: LogDiagnosis, change: Callable[[str], str]) -> LogDiagnosis:
+    """Return the answer with all that may be quoted from the log changed."""
+    findings = tuple(
+        finding.model_copy(
+            update={
+                "cause": change(finding.cause),
+                "evidence": tuple(
+                    each.model_copy(update={"text": change(each.text), "file": each.file and change(each.file)})
+                    for each in finding.evidence
+                ),
+            }
+        )
+        for finding in answer.findings
+    )
+    return answer.model_copy(update={"findings": findings, "summary": change(answer.summary)})
 
 
 def _finding(verdict: Verdict, number: int) -> Finding:
