@@ -130,7 +130,7 @@ def _job(program: Program, folders: Folders) -> Job:
         preload=[name for name, words in _PRELOADED.items() if any(_mentions(text, *words) for text in sources)],
         fresh=any(_mentions(text, *_READ_AT_IMPORT) for text in sources),
         starts_ranks=alone and any(_mentions(text, "spawn(", "start_processes(") for text in sources),
-        map_cuda=program.map_cuda_to_cpu and any(_mentions(text, "cuda", "nccl") for text in sources),
+        map_cuda=program.map_cuda_to_cpu and any(_mentions(text, *_FOR_GPUS) for text in sources),
     )
 
 
@@ -144,6 +144,9 @@ _PRELOADED = {
     "torch._dynamo": ("fsdp", "fully_shard", "optim", "compile"),  # the first step of an optimizer imports it
 }
 """Modules imported once before the fork when a source mentions one of the words, instead of once in each rank."""
+
+_FOR_GPUS = ("cuda", "nccl", "accelerator", "device_module", "cpuoffloadpolicy", "fullyshardeddataparallel")
+"""Words of scripts that expect a GPU, though they may not name one."""
 
 _READ_AT_IMPORT = (
     *("torch_distributed_debug", "torch_logs", "torch_cpp_log_level", "omp_num_threads", "mkl_num_threads"),

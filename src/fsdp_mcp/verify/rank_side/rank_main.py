@@ -130,7 +130,18 @@ def _activate_cuda_map(job: Job, rank: int) -> None:
     if job.map_cuda:
         from . import cuda_map
 
-        cuda_map.activate(job.report_path("mapped", rank), lambda file: is_users(file, job.user_roots), job.preload)
+        path = job.report_path("mapped", rank)
+        cuda_map.activate(path, lambda file: is_users(file, job.user_roots), job.preload)
+        needed = [module for module in job.preload if module != "torch._dynamo"]  # which only saves time when forked
+        cuda_map.map_in_spawned_processes(path, job.user_roots, needed)
+
+
+def map_spawned(path: str, roots: list[str], preload: list[str]) -> None:
+    """Map CUDA calls in a process that multiprocessing has spawned from a rank; it keeps a record of its own."""
+    from . import cuda_map
+
+    cuda_map.activate(Path(f"{path}-{os.getpid()}"), lambda file: is_users(file, roots), preload)
+    cuda_map.map_in_spawned_processes(Path(path), roots, preload)
 
 
 def _exit_status(job: Job, rank: int, error: SystemExit) -> int:

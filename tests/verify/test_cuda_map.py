@@ -1,0 +1,103 @@
+"""Scripts written for CUDA run unchanged on CPU ranks, with CUDA's numerics, and what cannot run is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fsdp_mcp.verify.run import run_on_gloo
+
+pytestmark = pytest.mark.ranks
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def text(name: str) -> str:
+    """Return a script."""
+    return (SCRIPTS / name).read_text(encoding="utf-8")
+
+
+def test_calls_of_every_kind_run_on_the_cpu() -> None:
+    report = run_on_gloo(text("cuda_calls.py"), world_size=1)
+    assert (report.ok, report.ranks[0].output.splitlines()[-1:]) == (True, ["all ran"]), report.render()
+
+
+def test_autocast_and_scaling_have_the_data_types_and_scales_of_cuda() -> None:
+    report = run_on_gloo(text("cuda_numerics.py"), world_size=1)
+    assert report.ok, report.render()
+    assert json.loads(report.ranks[0].output.splitlines()[-1]) == {
+        "torch.autocast": "float16",
+        "torch.autocast bf16": "bfloat16",
+        "torch.amp.autocast": "bfloat16",
+        "torch.cuda.amp.autocast": "float16",
+        "torch.cuda.amp.autocast bf16": "bfloat16",
+        "disabled": "float32",
+        "decorator": "float16",
+        "custom_fwd": "float32",
+        "backward": "float32",
+        "asked": [True, "bfloat16"],
+        "recomputed": ["bfloat16", "bfloat16"],
+        "scales": [[65536.0, 0.5], [8.0, 0.5], [65536.0, 0.5]],
+        "thread": "cpu",
+    }
+    assert {'autocast("cuda") -> "cpu" with torch.float16', 'GradScaler("cuda") -> "cpu"'} <= {
+        use.what for use in report.mapped
+    }
+
+
+def test_what_has_no_meaning_on_a_cpu_is_named_with_its_line() -> None:
+    code = """import torch
+
+try:
+    from flash_attn import flash_attn_func
+except ImportError:
+    flash_attn_func = None
+device = torch.device("cuda")
+x = torch.ones(1, device=device)
+if x.is_cuda or device.type == "cuda":
+    print("on a GPU")
+peak = torch.cuda.max_memory_allocated()
+torch.cuda.CUDAGraph()
+"""
+    report = run_on_gloo(code, world_size=1)
+    assert [(use.what, use.line) for use in report.unsupported] == [
+        ('a device type compared with "cuda" is "cpu"', 9),
+        ("import flash_attn: its kernels need a GPU", 4),
+        ("Tensor.is_cuda is False", 9),
+        ("torch.cuda.max_memory_allocated reads 0", 11),
+        ("torch.cuda.CUDAGraph", 12),
+    ]
+    assert (report.ok, report.first_failure and report.first_failure.line) == (False, 12)
+
+
+def test_mapping_holds_in_workers_and_in_spawned_ranks() -> None:
+    report = run_on_gloo(text("cuda_in_other_processes.py"), world_size=1)
+    assert report.ok, report.render()
+    assert report.ranks[0].output.splitlines() == ["loaded [[0, 0], [1, 1]]", "trained on 2"]
+    assert 'backend "nccl" -> "gloo" in init_process_group' in {use.what for use in report.mapped}
+
+
+def test_synchronised_batch_norm_sees_the_batch_of_all_ranks() -> None:
+    code = """
+import torch, torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+x = torch.randn(4, 3, 5, device="cuda")
+alone, together = nn.BatchNorm1d(3), nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(3)).cuda()
+together = nn.parallel.DistributedDataParallel(together, device_ids=[0])
+mine = x[dist.get_rank() :: 2].requires_grad_()
+whole = x.clone().requires_grad_()
+out, expected = together(mine), alone(whole)
+(out**3).sum().backward()
+(expected**3).sum().backward()
+for got, wanted in (
+    (out, expected[dist.get_rank() :: 2]),
+    (mine.grad, whole.grad[dist.get_rank() :: 2]),
+    (together.module.running_var, alone.running_var),
+    (together.module.weight.grad * 2, alone.weight.grad),
+):
+    torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+"""
+    report = run_on_gloo(code)
+    assert report.ok, report.render()
