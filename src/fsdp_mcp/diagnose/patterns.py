@@ -19,6 +19,7 @@ else:
     import sre_constants
     import sre_parse
 
+_DIGITS = str.maketrans("123456789", "000000000")
 _WORDS = re.compile(r"\w+")
 LONGEST_LINE = 4000
 """Characters of a line that are looked at; the messages of torch and NCCL are shorter."""
@@ -41,7 +42,7 @@ class Matcher:
         by_pattern: dict[str, list[Use]] = {}
         for use in uses:
             by_pattern.setdefault(use.pattern, []).append(use)
-        words = {pattern: anchor_words(pattern) for pattern in by_pattern}
+        words = {pattern: {template_of(word) for word in anchor_words(pattern)} for pattern in by_pattern}
         common = Counter(word for each in words.values() for word in each)
         self._by_anchor: dict[str, list[tuple[re.Pattern[str], list[Use]]]] = {}
         for pattern, users in by_pattern.items():
@@ -49,10 +50,15 @@ class Matcher:
             self._by_anchor.setdefault(anchor, []).append((compile_pattern(pattern), users))
         self._anchors = frozenset(self._by_anchor)
 
-    def candidates(self, text: str) -> Sequence[tuple[re.Pattern[str], list[Use]]]:
-        """Return the patterns that `text` may hold; for nearly every line there are none."""
-        anchors = self._anchors.intersection(_WORDS.findall(text))
+    def candidates(self, template: str) -> Sequence[tuple[re.Pattern[str], list[Use]]]:
+        """Return the patterns that a line of this template may hold; for nearly every line there are none."""
+        anchors = self._anchors.intersection(_WORDS.findall(template))
         return [each for anchor in sorted(anchors) for each in self._by_anchor[anchor]] if anchors else ()
+
+
+def template_of(text: str) -> str:
+    """Return the text with every digit as 0: lines that tell the same of another step have one template."""
+    return text.translate(_DIGITS)
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -123,6 +129,6 @@ def _whole_words(run: str, *, open_left: bool, open_right: bool) -> set[str]:
     return {
         word.group()
         for word in _WORDS.finditer(run)
-        if not any(letter.isdigit() for letter in word.group())  # lines that differ in digits only are looked at once
+        if not word.group().isdigit()
         if not (open_left and word.start() == 0) and not (open_right and word.end() == len(run))
     }

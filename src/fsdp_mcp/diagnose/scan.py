@@ -13,12 +13,11 @@ from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.diagnose import prefix
 from fsdp_mcp.diagnose.flight_recorder import Dump
 from fsdp_mcp.diagnose.page import FailurePage
-from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Matcher, Use
+from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Matcher, Use, template_of
 from fsdp_mcp.diagnose.prefix import Origin
 from fsdp_mcp.diagnose.reading import RawLine
 from fsdp_mcp.models import Value
 
-_DIGITS = str.maketrans("123456789", "000000000")
 _MOST_TEMPLATES = 20_000
 _MOST_EVENTS_OF_A_USE = 20
 _MOST_RAISED_OF_A_RANK = 4
@@ -172,12 +171,12 @@ class _Scanner:
 
     def _candidates(self, text: str) -> Sequence[Any]:
         """Return the patterns that the line may hold; lines that differ in digits only are looked at once."""
-        template = text.translate(_DIGITS)
+        template = template_of(text)
         known = self._templates.get(template)
         if known is None:
             if len(self._templates) >= _MOST_TEMPLATES:
                 self._templates.clear()
-            known = self._templates[template] = self._matcher.candidates(text)
+            known = self._templates[template] = self._matcher.candidates(template)
         return known
 
     def _note_events(
