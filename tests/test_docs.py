@@ -148,6 +148,7 @@ def test_scores_of_the_entries_are_those_of_bm25_okapi() -> None:
         ("FullyShardedDataParallel.no_sync", "api/torch.distributed.fsdp.FullyShardedDataParallel.no_sync"),
         ("reshard_after_forward", "api/torch.distributed.fsdp.fully_shard#param-reshard_after_forward"),
         ("fsdp2", "guides/fsdp2"),
+        ("destroy_group", "api/torch.distributed.destroy_process_group"),
         ("fuly_shard", "api/torch.distributed.fsdp.fully_shard"),
         ("which device does the step run on with CPUOffloadPolicy", "guides/fsdp2#offload"),
         ("多步更新", "guides/fsdp2#gradient-accumulation"),
@@ -222,6 +223,12 @@ def test_the_reply_fits_its_budget(max_tokens: int) -> None:
     assert estimate_tokens(reply.render()) <= max_tokens
 
 
+@pytest.mark.parametrize("query", ["fully_shard", "reshard_after_forward", "skip the reduce-scatter"])
+def test_the_smallest_reply_still_names_the_first_hit(query: str) -> None:
+    (hit,) = search_docs(query, max_tokens=100, index=small_index()).hits
+    assert f"fsdp://{uris(query)[0]}" == hit.uri
+
+
 def test_what_was_left_out_is_counted_and_the_call_that_shows_it_named() -> None:
     reply = search_docs("group", limit=1, index=small_index())
     assert reply.omitted > 0
@@ -236,6 +243,20 @@ def test_an_excerpt_keeps_the_table_row_that_answers_whole() -> None:
     assert "| `option_41` | does thing 41 in a way that takes some words |" in excerpt(
         text, terms={"option_41": 5.0}, max_tokens=60
     )
+
+
+@pytest.mark.parametrize("max_tokens", range(20, 60, 5))
+def test_an_excerpt_cuts_no_code_in_backticks(max_tokens: int) -> None:
+    text = "Call `first(a). Second(b)` or " + "`dist.broadcast(tensor, src=0, group=None)` and needle then " * 40
+    assert excerpt(text, terms={"needle": 5.0}, max_tokens=max_tokens).count("`") % 2 == 0
+
+
+def test_the_first_hits_hold_few_sections_of_one_guide() -> None:
+    sections = "\n\n".join(f"## Ring {number}\nA ring of ranks, side {number}." for number in range(9))
+    many = guide_entries(parse_guide(GUIDE.replace("## Offload", f"{sections}\n\n## Offload"), stem="fsdp2"))
+    others = [api(f"torch.distributed.ring_{number}", f"Pass round a ring {number}.") for number in range(4)]
+    hits = search_docs("ring of ranks", index=index_of((*many, *others))).hits
+    assert sum(hit.kind == "guide" for hit in hits) == 2
 
 
 def test_an_excerpt_of_one_endless_line_is_cut_around_the_match() -> None:

@@ -14,6 +14,7 @@ _FENCED = re.compile(r"^```[^\n`]*\n(.*?)\n?^```[ \t]*$", re.MULTILINE | re.DOTA
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s")
 _SOURCES = re.compile(r"\n*^Sources: .*(?:\n.+)*\Z", re.MULTILINE)
 _TOLD_AGAIN = 0.2  # what a term is worth that a chosen piece has told already
+_NEAR = 60  # characters to the end of a word or of code in backticks
 _GAP = " … "
 _GAP_LINE = "\n…\n"
 
@@ -79,7 +80,18 @@ def _prose_pieces(lines: list[str]) -> list[str]:
             blocks[-1] = f"{blocks[-1]} {line.strip().removeprefix('> ')}"
         else:
             blocks.append(line)
-    return [piece for block in blocks for piece in ([block] if _LIST_ITEM.match(block) else _SENTENCE_END.split(block))]
+    return [piece for block in blocks for piece in ([block] if _LIST_ITEM.match(block) else _sentences(block))]
+
+
+def _sentences(block: str) -> list[str]:
+    """Split at the ends of sentences, but never inside backticks."""
+    found: list[str] = []
+    for piece in _SENTENCE_END.split(block):
+        if found and found[-1].count("`") % 2:
+            found[-1] = f"{found[-1]} {piece}"
+        else:
+            found.append(piece)
+    return found
 
 
 def _says_little(unit: _Unit) -> bool:
@@ -148,7 +160,15 @@ def _cut(text: str, *, terms: Mapping[str, float], max_tokens: int) -> str:
     folded = text.casefold()
     present = [term for term in terms if term in folded]
     rarest = max(present, key=lambda term: terms[term], default="")
-    start = max(folded.find(rarest) - max_tokens, 0) if rarest else 0
+    start = _outside_code(text, max(folded.find(rarest) - max_tokens, 0)) if rarest else 0
     tail = text[start:]
     end = fit(tail, max_tokens=max(max_tokens - 4, 1))
+    if tail[:end].count("`") % 2 and tail.rfind("`", 0, end) > end // 4:
+        end = tail.rfind("`", 0, end)
     return f"{'… ' if start else ''}{tail[:end].strip()}{' …' if end < len(tail) else ''}"
+
+
+def _outside_code(text: str, start: int) -> int:
+    """Return `start`, or where the code in backticks ends, or the word, that it lies in."""
+    ends = text.find("`" if text.count("`", 0, start) % 2 else " ", start)
+    return ends + 1 if start and -1 < ends < start + _NEAR else start

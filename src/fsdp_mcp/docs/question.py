@@ -13,6 +13,7 @@ MAX_CHARACTERS = 2_000
 MAX_TERMS = 64
 _HEAD = 600  # of a longer question: its beginning says what is asked, its end is where a stack trace names the error
 _PATH_OR_ADDRESS = re.compile(r"https?://\S+|(?:[A-Za-z]:)?(?:[/\\][\w.\-]+){2,}[/\\]|0x[0-9a-fA-F]+")
+_IMPORTED = re.compile(r"\bimport\s+\(?([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)")
 _CODE = re.compile(r"[`'\"]([A-Za-z_][\w.]{2,})(?:\(\))?[`'\"]|\b([A-Za-z_][\w.]*\w)\(")
 
 
@@ -107,5 +108,6 @@ def read_question(query: str, *, glossary: Glossary) -> Question:
 
 
 def _code(text: str) -> list[str]:
-    """Return what is called or quoted as code, such as `load` in `dcp.load(...)`."""
-    return [quoted or called for quoted, called in _CODE.findall(text)]
+    """Return what is called, quoted or imported as code, such as `load` in `dcp.load(...)`."""
+    imported = [name for names in _IMPORTED.findall(text) for name in re.findall(r"\w+", names)]
+    return [quoted or called for quoted, called in _CODE.findall(text)] + imported

@@ -17,6 +17,7 @@ _WEAK = 0.3  # share of the question's weight that the best hit covers
 _NEAREST = 2  # hits of a question that hardly matches
 _RELEVANT = 0.6  # share of the best hit's score
 _FRAME_TOKENS = 60  # first and last line of the rendering
+_LAST_LINE_TOKENS = 26
 _SMALLEST_EXCERPT = 24
 _FIRST_HIT = 420
 _OTHER_HITS = 185
@@ -62,7 +63,8 @@ class SearchResult(Result):
 def _render_hit(number: int, hit: SearchHit) -> str:
     """Return the title, the URI unless the title says it (read_doc takes an API's name), the address, the excerpt."""
     uri = "" if hit.uri == f"fsdp://api/{hit.title}" else hit.uri
-    return f"{number}. {' · '.join(filter(None, [f'**{hit.title}**', uri, hit.url]))}\n{hit.text}"
+    head = " · ".join(filter(None, [f"**{hit.title}**", uri, hit.url]))
+    return f"{number}. {head}\n{hit.text}".rstrip()
 
 
 def search_docs(
@@ -126,7 +128,18 @@ def _fit(hits: list[Hit], *, question: Question, index: SearchIndex, max_tokens:
         shown = _shown(entry, score=hit.score, text=excerpt(entry.text, terms=rarity, max_tokens=space))
         room -= estimate_tokens(_render_hit(number + 1, shown)) + 2
         found.append(shown)
-    return tuple(found)
+    return tuple(found or _bare(hits, index=index, max_tokens=room + _FRAME_TOKENS - _LAST_LINE_TOKENS))
+
+
+def _bare(hits: list[Hit], *, index: SearchIndex, max_tokens: int) -> list[SearchHit]:
+    """Return the first hit without address and excerpt, its title shortened if it must be, when no more fits."""
+    for hit in hits[:1]:
+        whole = _shown(index.entry(hit.number), score=hit.score, text="").model_copy(update={"url": None})
+        for title in (whole.title, whole.title.rpartition(" › ")[2]):
+            shown = whole.model_copy(update={"title": title})
+            if estimate_tokens(_render_hit(1, shown)) <= max_tokens:
+                return [shown]
+    return []
 
 
 def _shown(entry: IndexEntry, *, score: float, text: str) -> SearchHit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,12 +34,17 @@ class Row(NamedTuple):
 _CANDIDATES = 40
 _LEAST_SHARE = 0.3  # of the best score, that an entry is looked at closely
 _PER_SYMBOL = 2
+_FIRST = 5  # of the hits, that show several sides: few sections of guides, and fewer of one guide
+_GUIDES_AMONG_FIRST = 3
+_PER_GUIDE_AMONG_FIRST = 2
 _EXACT = 3.0
 _MENTIONED = 1.35
 _OLDER_GENERATION = 0.72  # when the question does not say which
 _OTHER_GENERATION = 0.55  # when it asks for one
 _NOT_ON_ITS_PAGE = 0.7
 _PRIVATE = 0.7
+_GUIDE = 0.85  # a guide section: long, so that it holds many words; the API that it speaks of answers more closely
+_OVERVIEW = 0.68  # the opening of a guide, which says what the guide is about
 _VARIABLE = 0.9  # an environment variable or option: short texts, hundreds of them, wanted by name
 _COMMON = 1 / 3  # of all entries; a term that more of them hold tells little and costs most
 _CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
@@ -186,7 +192,8 @@ class SearchIndex:
         whole = {number: 1 - _COVERAGE_SHARE + _COVERAGE_SHARE * coverage[number] for number in pool}
         scored = {number: (scores[number] or 1.0) * factors[number] * whole[number] for number in pool}
         order = sorted(pool, key=lambda number: (-scored[number], number))
-        hits = [Hit(number, scored[number]) for number in self._distinct(order)]
+        found = self._distinct(order)
+        hits = [Hit(number, scored[number]) for number in (found if kind else self._varied(found))]
         covered = 0.0 if not order else 1.0 if order[0] in exact else coverage[order[0]]
         return Ranking(hits, covered)
 
@@ -216,7 +223,9 @@ class SearchIndex:
     def _closest_name(self, word: str) -> list[str]:
         leaf = word.rpartition(".")[2].strip("_").casefold()
         known = leaf in self.by_name or self.postings.span(stem(leaf))[1]
-        return [] if known or len(leaf) < _SHORTEST_CORRECTED else self.spelling.closest(leaf)
+        if known or len(leaf) < _SHORTEST_CORRECTED:
+            return []
+        return self.spelling.closest(leaf) or self.spelling.longer(leaf)
 
     def _telling_terms(self, terms: dict[str, float]) -> dict[str, float]:
         """Drop the terms that very many entries hold, and all but the rarest of a long question.
@@ -288,6 +297,21 @@ class SearchIndex:
             kept.append(number)
         return kept
 
+    def _varied(self, order: Sequence[int]) -> list[int]:
+        """Move guide sections behind the first hits where those hold enough of them; what is left keeps its order."""
+        first: list[int] = []
+        guides: Counter[str] = Counter()
+        for number in order:
+            row = self.rows[number]
+            if row.kind == "guide":
+                if guides.total() >= _GUIDES_AMONG_FIRST or guides[row.page] >= _PER_GUIDE_AMONG_FIRST:
+                    continue
+                guides[row.page] += 1
+            first.append(number)
+            if len(first) == _FIRST:
+                break
+        return [*first, *(number for number in order if number not in first)]
+
 
 def _folded_name(name: str) -> str:
     return name.strip("`'\" \n").removesuffix("()").casefold()
@@ -302,6 +326,8 @@ def _standing(row: Row) -> float:
     """Return how much an entry counts by what it is: names that their official page documents come first."""
     if row.kind in ("env_var", "option"):
         return _VARIABLE
+    if row.kind == "guide":
+        return _GUIDE if "#" in row.uri else _OVERVIEW
     if row.kind != "api":
         return 1.0
     documented = 1.0 if "#" in row.url else _NOT_ON_ITS_PAGE

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 _LOOKED_AT = 12
 _ALIKE = 0.8
+_FEWEST_PARTS = 2
 
 
 class Spelling:
@@ -16,6 +17,7 @@ class Spelling:
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(names)
         self._holding: dict[str, list[int]] = {}
+        self._parts = [frozenset(name.split("_")) if "_" in name and "." not in name else None for name in self._names]
         for number, name in enumerate(self._names):
             for triple in _triples(name):
                 self._holding.setdefault(triple, []).append(number)
@@ -29,6 +31,14 @@ class Spelling:
         ratios = [(SequenceMatcher(None, folded, self._names[number]).ratio(), number) for number in near[:_LOOKED_AT]]
         best = sorted((pair for pair in ratios if pair[0] >= alike), key=lambda pair: (-pair[0], self._names[pair[1]]))
         return [self._names[number] for _, number in best[:count]]
+
+    def longer(self, word: str) -> list[str]:
+        """Return the shortest name that has all parts of `word` and one more: `destroy_group` lacks `process`."""
+        wanted = frozenset(filter(None, word.casefold().split("_")))
+        if len(wanted) < _FEWEST_PARTS:
+            return []
+        found = [name for name, parts in zip(self._names, self._parts, strict=True) if parts and wanted < parts]
+        return sorted(found, key=lambda name: (len(name), name))[:1]
 
 
 def _triples(word: str) -> set[str]:
