@@ -184,6 +184,120 @@ class Unsupported(Value):
     line: int | None = None
 
 
+class RankLosses(Value):
+    """The losses of one rank."""
+
+    rank: int
+    count: int
+    values: tuple[float | None, ...] = Field(
+        description="Of each step, the first ten and the last ten when there are more; null for NaN or infinity"
+    )
+
+
+class FirstNaN(Value):
+    """Where NaN or infinity was first seen."""
+
+    rank: int
+    step: int
+    what: str = Field(description="The loss, or the gradient of which parameter")
+    file: str | None = None
+    line: int | None = None
+
+
+class Disagreement(Value):
+    """A value that ranks have to hold alike, and do not."""
+
+    name: str = Field(description="Parameter, without the names of wrappers")
+    what: Literal["parameter", "gradient"]
+    step: int = Field(description="Checks follow steps 1, 2, 4, 8 and so on, and the last")
+    ranks: tuple[int, ...]
+    largest_difference: float | None = Field(description="At least; null for NaN on some ranks")
+
+
+class Numbers(Value):
+    """What training computed."""
+
+    steps: int = Field(description="Of optimizers, each after at least one backward")
+    losses: tuple[RankLosses, ...]
+    first_nan: FirstNaN | None = None
+    disagreeing: tuple[Disagreement, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the numbers in a few lines."""
+        lines = [self._losses()]
+        if nan := self.first_nan:
+            place = f" ({nan.file}:{nan.line})" if nan.file else ""
+            lines.append(f"**First NaN or infinity**: rank {nan.rank}, step {nan.step}: {_cut(nan.what, 150)}{place}")
+        if self.disagreeing:
+            one = self.disagreeing[0]
+            size = "NaN" if one.largest_difference is None else f"{one.largest_difference:.2g}"
+            more = f"; {len(self.disagreeing) - 1} more" if len(self.disagreeing) > 1 else ""
+            lines.append(
+                f"**Ranks disagree**: {one.what} {_cut(one.name, 80)} differs by {size} at step {one.step} between"
+                f" {_numbered(list(one.ranks), word='rank')}{more}"
+            )
+        return lines
+
+    def _losses(self) -> str:
+        """Say where the loss went, and how far ranks are apart."""
+        ends = [(losses.values[0], losses.values[-1]) for losses in self.losses]
+        means = [_mean([end[at] for end in ends]) for at in (0, 1)]
+        where = f"{_value(means[0])} -> {_value(means[1])}"
+        if len(ends) == 1:
+            who = f" on rank {self.losses[0].rank}" if self.losses[0].rank else ""
+        else:
+            who = ", equal on all ranks" if len({losses.values for losses in self.losses}) == 1 else ", mean of ranks"
+        steps = (
+            _count(self.steps, "step") if self.steps else f"{self.losses[0].count} backward passes, no optimizer step"
+        )
+        return f"Loss {where} in {steps}{who}"
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) and known else None
+
+
+def _value(value: float | None) -> str:
+    return "NaN" if value is None else f"{value:.4g}"
+
+
+class Difference(Value):
+    """How far two variants are apart where they are farthest in terms of the tolerance."""
+
+    absolute: float
+    relative: float = Field(description="To the loss, the step's largest gradient, the parameter's largest value")
+    tolerance: float = Field(description="Absolute difference that the order of sums explains there")
+    within: bool
+    name: str | None = Field(default=None, description="Parameter")
+    step: int | None = None
+
+
+class Comparison(Value):
+    """Whether a second variant computes the same, from the same seed."""
+
+    variant: str = Field(description="single_process, ddp or code")
+    losses: Difference | None = Field(default=None, description="Of means over ranks")
+    gradients: Difference | None = None
+    parameters: Difference | None = Field(default=None, description="At the end")
+    equal: bool | None = Field(description="Null when nothing could be compared")
+    first_step: int | None = Field(default=None, description="The first step over the tolerance")
+    notes: tuple[str, ...] = ()
+
+    def render(self) -> str:
+        """Return the verdict, a line for each kind of number, and the notes."""
+        verdict = {True: "equal within rounding", False: "**not equal**", None: "**not compared**"}[self.equal]
+        since = f", from step {self.first_step} on" if self.first_step else ""
+        lines = [f"Compared with {self.variant}: {verdict}{since}"]
+        for what in ("losses", "gradients", "parameters"):
+            found: Difference | None = getattr(self, what)
+            if found is not None:
+                place = f" in {_cut(found.name, 60)}" if found.name else ""
+                step = f" at step {found.step}" if found.step else ""
+                lines.append(f"- {what}: {found.absolute:.2g} (tolerance {found.tolerance:.2g}){place}{step}")
+        return "\n".join([*lines, *(f"- {_cut(note, 250)}" for note in self.notes[:3])])
+
+
 Isolation = Literal["namespaces", "subreaper", "process_group"]
 
 
@@ -201,6 +315,7 @@ class Program:
         project_dir: a folder put on the import path, or None.
         map_cuda_to_cpu: run CUDA calls of the program on the CPU and report each mapping.
         work_dir: an existing folder to run in, which is kept; None makes a scratch folder and removes it.
+        variant: keep gradients and parameters for a comparison, with FSDP as written or replaced by DDP.
     """
 
     files: dict[str, str]
@@ -212,6 +327,7 @@ class Program:
     project_dir: Path | None = None
     map_cuda_to_cpu: bool = False
     work_dir: Path | None = None
+    variant: Literal["as_is", "ddp"] | None = None
 
 
 class Receipt(Value):
@@ -244,11 +360,13 @@ class RunReport(Result):
     diagnosis: Diagnosis | None = None
     mapped: tuple[Mapped, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
+    numbers: Numbers | None = Field(default=None, description="Null when no loss.backward() was seen")
+    comparison: Comparison | None = None
 
     @property
     def negative(self) -> bool:
-        """A run that did not end well is a negative answer."""
-        return not self.ok
+        """A run that did not end well, or whose variants differ, is a negative answer."""
+        return not self.ok or (self.comparison is not None and self.comparison.equal is not True)
 
     def render(self) -> str:
         """Return the verdict, the first failure with its line, the other ranks, and the end of one rank's output."""
@@ -256,6 +374,7 @@ class RunReport(Result):
             self._verdict(),
             _one_line_each(self._rank_lines(), most=6),
             self._known_cause(),
+            self._numbers(),
             self._output(),
             _one_line_each(self._cuda_lines(), most=6),
         ]
@@ -286,6 +405,11 @@ class RunReport(Result):
     def _known_cause(self) -> str:
         known = self.diagnosis
         return f"Known failure: {known.title}. {known.cause} Fix: {known.fix} ({known.url})" if known else ""
+
+    def _numbers(self) -> str:
+        """Say what training computed, and how far the variants are apart."""
+        lines = self.numbers.lines() if self.numbers else []
+        return "\n".join([*lines, *([self.comparison.render()] if self.comparison else [])])
 
     def _output(self) -> str:
         """Quote the end of what one rank printed: the first that failed, else rank 0."""

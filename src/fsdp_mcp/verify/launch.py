@@ -131,6 +131,7 @@ def _job(program: Program, folders: Folders) -> Job:
         fresh=any(_mentions(text, *_READ_AT_IMPORT) for text in sources),
         starts_ranks=alone and any(_mentions(text, "spawn(", "start_processes(") for text in sources),
         map_cuda=program.map_cuda_to_cpu and any(_mentions(text, *_FOR_GPUS) for text in sources),
+        variant=program.variant,
     )
 
 

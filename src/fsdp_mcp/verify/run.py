@@ -6,9 +6,9 @@ import ast
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -16,6 +16,9 @@ from fsdp_mcp import call
 from fsdp_mcp.errors import BadArgument, Forbidden
 from fsdp_mcp.models import Program, RunReport
 from fsdp_mcp.target import Target, require_torch
+
+if TYPE_CHECKING:
+    from fsdp_mcp.verify.comparison import Variant
 
 _MOST_CODE_BYTES = 1 << 20
 _MOST_FILES_BYTES = 4 << 20
@@ -33,6 +36,7 @@ def run_on_gloo(
     files: Annotated[dict[str, str], Field(description="Other files: name to text")] = {},  # noqa: B006
     project_dir: Annotated[str | None, Field(description="Put on the import path")] = None,
     map_cuda_to_cpu: Annotated[bool, Field(description="Run CUDA calls on CPU")] = True,
+    compare: Annotated[str | None, Field(description="Also run and compare: single_process, ddp, code or path")] = None,
 ) -> RunReport:
     """Run a torch.distributed script on CPU ranks over Gloo; say how each ended and the line it failed or hangs at.
 
@@ -56,7 +60,38 @@ def run_on_gloo(
     )
     target = require_torch()
     _check_parses(script.text, target)
-    return _run(program, target)
+    if compare is None:
+        return _run(program, target)
+    return _run_both(program, compare, target)
+
+
+_VARIANTS = ("single_process", "ddp")
+
+
+def _run_both(program: Program, compare: str, target: Target) -> RunReport:
+    """Run the program and its variant, and report the first with how far the second is from it."""
+    from fsdp_mcp.verify import comparison, launch
+
+    kind = compare if compare in _VARIANTS else "code"
+    second: str | Program = compare
+    if kind == "code":
+        script = _script(None, compare) if _is_path(compare) else _script(compare, None)
+        _check_parses(script.text, target)
+        second = replace(program, files={**program.files, **script.files}, entry=script.entry)
+    if kind == "single_process" and program.world_size == 1:
+        raise BadArgument("compare='single_process' needs world_size above 1: the first run is one process already.")
+    started = time.monotonic()
+    with launch.scratch_folder() as one, launch.scratch_folder() as other:
+        runs = [
+            _run_in(folder, variant, target)
+            for folder, variant in zip((one, other), comparison.variants(program, second), strict=True)
+        ]
+        found = comparison.compare(runs[0].variant, runs[1].variant, kind, target)
+    return runs[0].report.model_copy(update={"comparison": found, "seconds": round(time.monotonic() - started, 2)})
+
+
+def _is_path(text: str) -> bool:
+    return "\n" not in text and text.endswith(".py")
 
 
 def run_ranks(program: Program) -> RunReport:
@@ -70,24 +105,48 @@ def run_ranks(program: Program) -> RunReport:
 
 
 def _run(program: Program, target: Target) -> RunReport:
-    from fsdp_mcp.verify import launch, report  # what does the work is loaded on the first call
+    from fsdp_mcp.verify import launch  # what does the work is loaded on the first call
+
+    with launch.scratch_folder() as scratch:
+        return _run_in(scratch, program, target).report
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """One run: the report, and what a comparison needs while the folder of the run is there."""
+
+    report: RunReport
+    variant: Variant
+
+
+def _run_in(scratch: Path, program: Program, target: Target) -> _Ran:
+    """Run a program in a folder and report on it."""
+    from fsdp_mcp.verify import comparison, launch, report, run_numbers
 
     started = time.monotonic()
-    with launch.scratch_folder() as scratch:
-        facts = launch.run_program(program, target, scratch)
-        ranks = report.rank_reports(facts)
-        mapped, unsupported = report.mapped(facts)
-        return RunReport(
-            ok=all(rank.status == "ok" for rank in ranks),
-            seconds=round(time.monotonic() - started, 2),
-            warm=facts.warm,
-            isolation=facts.isolation,
-            torch_version=facts.torch_version.partition("+")[0],
-            ranks=ranks,
-            first_failure=report.first_failure(facts, ranks),
-            mapped=mapped,
-            unsupported=unsupported,
-        )
+    facts = launch.run_program(program, target, scratch)
+    ranks = report.rank_reports(facts)
+    mapped, unsupported = report.mapped(facts)
+    first = report.first_failure(facts, ranks)
+    recorded = run_numbers.read(facts)
+    told = RunReport(
+        ok=all(rank.status == "ok" for rank in ranks),
+        seconds=round(time.monotonic() - started, 2),
+        warm=facts.warm,
+        isolation=facts.isolation,
+        torch_version=facts.torch_version.partition("+")[0],
+        ranks=ranks,
+        first_failure=first,
+        mapped=mapped,
+        unsupported=unsupported,
+        numbers=run_numbers.numbers(recorded, facts),
+    )
+    failure = (
+        f"rank {first.rank}: {first.message}" + (f" ({first.file}:{first.line})" if first.file else "")
+        if first
+        else None
+    )
+    return _Ran(told, comparison.Variant(facts, recorded, program.world_size, failure))
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Job:
         fresh: whether each rank has to be a process that has not imported torch yet.
         starts_ranks: whether the script starts its ranks itself, so that it has to find no variables of torchrun.
         map_cuda: whether to map CUDA calls to the CPU.
+        variant: `as_is` or `ddp` when gradients and parameters are to be saved for a comparison.
     """
 
     entry: str
@@ -50,6 +51,7 @@ class Job:
     fresh: bool
     starts_ranks: bool
     map_cuda: bool
+    variant: str | None = None
 
     @staticmethod
     def read(path: str) -> Job:

@@ -20,7 +20,7 @@ import types
 from pathlib import Path
 from typing import IO, NoReturn
 
-from . import limits
+from . import limits, numbers_record
 from .job import Job
 
 TEXT_LIMIT = 8_000
@@ -90,6 +90,7 @@ def run(job: Job, rank: int, address_space_bytes: int) -> int:
     limits.apply_to_this_process(address_space_bytes)
     try:
         _activate_cuda_map(job, rank)
+        numbers_record.activate(job, rank, lambda file: is_users(file, job.user_roots))
         _execute(job.entry)
     except SystemExit as error:
         return _exit_status(job, rank, error)
