@@ -156,9 +156,66 @@ def test_a_rest_page_becomes_sections_as_the_same_page_in_myst_does():
     ]
     assert "> **Warning:** Call `barrier` on `every` rank." in parts[0].text
     assert "[torch.distributed.barrier](fsdp://api/torch.distributed.barrier)" in parts[0].text
-    assert "| a    | b   |\n+======+=====+" in parts[1].text
+    assert parts[1].text == "## Functions\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     assert "# not a heading\ntorchrun train.py\n```" in parts[2].text
     assert parts[2].text.endswith("- elastic/run\n\n[NCCL]: https://example.org/nccl\n\n[1] A footnote.")
+
+
+GRID = """\
++-------+-----------+------+
+| What  | ``gloo``  | nccl |
++-------+-----+-----+------+
+| Where | CPU | GPU | GPU  |
++=======+=====+=====+======+
+| send  | yes | no  | yes  |
+|       |     |     | [1]  |
++-------+-----+-----+------+
+"""
+
+
+def test_the_head_of_a_grid_table_names_each_column_whole():
+    assert text_of(read(GRID, "page.rst")) == (
+        "| What Where | `gloo` CPU | `gloo` GPU | nccl GPU |\n| --- | --- | --- | --- |\n| send | yes | no | yes [1] |"
+    )
+
+
+def test_a_simple_table_joins_the_lines_of_a_row():
+    page = "====  =======\nName  Meaning\n====  =======\nA     the one\n      and more\nB     other\n====  =======\n"
+    assert text_of(read(page, "page.rst")) == (
+        "| Name | Meaning |\n| --- | --- |\n| A | the one and more |\n| B | other |"
+    )
+
+
+def test_what_only_looks_like_a_table_stays_as_it_is():
+    assert text_of(read("+--+--+\n| a   b|\n", "page.rst")) == "+--+--+\n| a   b|"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```{list-table} Times\n:header-rows: 1\n\n"
+        "* - **Variable**\n  - Meaning\n* - `X`\n  - how long\n    to wait\n```",
+        "```{csv-table} Times\n:header: **Variable**, Meaning\n\n`X`, how long to wait\n```",
+    ],
+)
+def test_the_directives_for_tables_become_tables(page: str) -> None:
+    assert text_of(read(page)) == ("**Times**\n\n| **Variable** | Meaning |\n| --- | --- |\n| `X` | how long to wait |")
+
+
+def test_the_cells_of_a_csv_table_are_rendered():
+    page = '.. csv-table::\n   :header: "Type", "What"\n\n   "``A``", "see :func:`f`, too"\n'
+    assert text_of(read(page, "page.rst")) == "| Type | What |\n| --- | --- |\n| `A` | see `f`, too |"
+
+
+def test_comments_of_myst_are_left_out_and_a_percent_sign_is_not():
+    assert text_of(read("% seen by authors alone\n\n% of it\n\nAbout\n%50 or so\n")) == "About\n%50 or so"
+
+
+def test_a_directive_of_rest_that_lost_its_fence_is_still_a_link():
+    page = "Others:\n\n.. autofunction:: torch.distributed.barrier\n  :members:\n\nThe end.\n"
+    assert text_of(read(page)) == (
+        "Others:\n\n- [torch.distributed.barrier](fsdp://api/torch.distributed.barrier)\n\nThe end."
+    )
 
 
 def test_comments_of_rest_are_left_out():
@@ -264,7 +321,8 @@ MARKS = [
     "{func}`W`", "{ref}`W <x>`", "| W | W |", "|---|---|", "W::", ".. note:: W", ".. code-block:: python", "   W",
     ".. autofunction:: W", ".. math::", ":func:`~W`", "``W``", "`W <https://a.b>`_", "+---+", "*W*", "$W$", "1. W",
     "W\n====", "W\n----", ".. _t:", "\t W", ":::{list-table} W", "* - W", ".. image:: W", ".. autosummary::", "+++",
-    "<div>W</div>",
+    "<div>W</div>", "+===+", "| W |", "==== ====", "W     W", "  - W", ".. list-table::", "   * - W", "     - W",
+    ".. csv-table::", "   W, W", "```{list-table}", ".. autoclass:: W", "+--+--+", "|W |W |",
 ]  # fmt: skip
 
 

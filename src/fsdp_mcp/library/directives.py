@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from textwrap import dedent, indent
 
+from fsdp_mcp.library import tables
 from fsdp_mcp.library.links import ApiLinks
 
 _OPTION = re.compile(r"^\s*:([\w-]+):(?:\s+(.*))?$")
@@ -16,8 +17,8 @@ _CODE = frozenset(
 _MODULES = frozenset({"currentmodule", "module", "automodule"})
 _SETTINGS = frozenset({"role", "default-role", "contents", "highlight", "index", "meta", "tabularcolumns", "testsetup"})
 _CONTAINERS = frozenset(
-    {"container", "div", "grid", "grid-item", "grid-item-card", "card", "tab-set", "tab-item", "table", "list-table"}
-    | {"csv-table", "rst-class", "only", "details", "dropdown", "glossary", "centered", "hlist", "line-block"}
+    {"container", "div", "grid", "grid-item", "grid-item-card", "card", "tab-set", "tab-item", "table"}
+    | {"rst-class", "only", "details", "dropdown", "glossary", "centered", "hlist", "line-block"}
 )
 _OBJECTS = frozenset({"function", "class", "method", "attribute", "data", "exception", "staticmethod", "classmethod"})
 _SINCE = {"deprecated": "Deprecated since", "versionadded": "New in", "versionchanged": "Changed in"}
@@ -111,6 +112,24 @@ def _container(directive: Directive, _: ApiLinks, nested: Nested) -> str:
     return _paragraphs(f"**{directive.argument}**" if directive.argument else "", nested(directive.body))
 
 
+def _list_table(directive: Directive, links: ApiLinks, nested: Nested) -> str:
+    rows = directive.options.get("header-rows", "")
+    shown = tables.list_table(nested(directive.body), header_rows=int(rows) if rows.isdigit() else 0)
+    return _titled(directive, shown, links, nested)
+
+
+def _csv_table(directive: Directive, links: ApiLinks, nested: Nested) -> str:
+    shown = tables.csv_table(directive.body, header=directive.options.get("header", ""))
+    return _titled(directive, nested(shown) if shown else None, links, nested)
+
+
+def _titled(directive: Directive, shown: str | None, links: ApiLinks, nested: Nested) -> str:
+    """Return a table below its title; what is no table is shown as it stands."""
+    if shown is None:
+        return _container(directive, links, nested)
+    return _paragraphs(f"**{directive.argument}**" if directive.argument else "", shown)
+
+
 def _note(directive: Directive, _: ApiLinks, nested: Nested) -> str:
     """Return a quotation with the directive's name as its first word: what a reader knows as a note or a warning."""
     title = _SINCE.get(directive.name, directive.name.replace("-", " ").capitalize())
@@ -134,6 +153,8 @@ _DRAWN: dict[str, Callable[[Directive, ApiLinks, Nested], str]] = {
     **dict.fromkeys(_OBJECTS, _object),
     **dict.fromkeys(_CODE, _code),
     **dict.fromkeys(_CONTAINERS, _container),
+    "list-table": _list_table,
+    "csv-table": _csv_table,
     "image": _image,
     "figure": _image,
     "autosummary": _api_list,

@@ -20,7 +20,12 @@ _DIRECTIVE_INFO = re.compile(r"\{([\w:+.-]+)\}[ \t]*(.*)\Z")
 _ADMONITION_INFO = re.compile(r"([A-Za-z][\w-]*)[ \t]*(.*)\Z")
 _ROLE = re.compile(r"\{([\w:+.-]+)\}`([^`\n]+(?:\n[^`\n]+)*)`")
 _TEXT_ROLES = frozenset({"ref", "doc", "any", "numref", "term", "download", "abbr", "sub", "sup"})
-_BREAK = re.compile(r"\+\+\+(?: .*)?\Z")
+_UNSEEN = re.compile(r"(?:\+\+\+(?: .*)?|%(?: .*)?)\Z")
+"""A line that breaks blocks, or a comment."""
+
+_BARE_API = re.compile(r"^\.\. (auto\w+):: *(\S+)\n(?:[ \t]+:.*\n?)*", re.MULTILINE)
+"""A directive of reStructuredText that stands outside its fence, as on some pages of torch."""
+
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)", re.DOTALL)
 _MOST_NESTED = 10
 
@@ -65,7 +70,7 @@ def _pieces(text: str, *, links: ApiLinks, depth: int) -> Iterator[str]:
             continue
         start, end = token.map
         if start > at:
-            yield _running_text(lines[at:start])
+            yield _running_text(lines[at:start], links)
         shown = _directive(token, lines[start:end], links=links, depth=depth)
         at = max(end, at)
         if shown is None:
@@ -75,11 +80,13 @@ def _pieces(text: str, *, links: ApiLinks, depth: int) -> Iterator[str]:
             yield f"{shown}\n" if start == 0 or not lines[start - 1].strip() else f"\n{shown}\n"
         at = next((number for number in range(at, len(lines)) if lines[number].strip()), len(lines))
     if at < len(lines):
-        yield _running_text(lines[at:])
+        yield _running_text(lines[at:], links)
 
 
-def _running_text(lines: list[str]) -> str:
-    return _ROLE.sub(_role, "\n".join(line for line in lines if not _BREAK.match(line)))
+def _running_text(lines: list[str], links: ApiLinks) -> str:
+    text = "\n".join(line for line in lines if not _UNSEEN.match(line))
+    text = _BARE_API.sub(lambda match: f"- {links.link(match[2])}\n", text)
+    return _ROLE.sub(_role, text)
 
 
 def _role(match: re.Match[str]) -> str:

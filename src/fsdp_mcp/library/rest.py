@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fsdp_mcp.api import rst
+from fsdp_mcp.library import tables
 from fsdp_mcp.library.directives import read_directive, render
 from fsdp_mcp.library.links import ApiLinks
 
@@ -55,10 +56,20 @@ def _blocks(lines: list[str], *, links: ApiLinks, depth: int) -> Iterator[str]:
             block = _explicit(lines, at, links=links, depth=depth)
             yield block.text
             at = block.end
+        elif tables.starts_table(lines[at]):
+            end = tables.end_of_table(lines, at)
+            yield _table(lines[at:end])
+            at = end
         else:
             end = _end_of_text(lines, at)
             yield rst.to_markdown("\n".join(lines[at:end]))
             at = end
+
+
+def _table(lines: list[str]) -> str:
+    """Return a table with its cells rendered; one that is none as text."""
+    shown = tables.table(lines)
+    return rst.inline(shown) if shown else rst.to_markdown("\n".join(lines))
 
 
 def _heading_at(lines: list[str], at: int) -> _Heading | None:
@@ -79,9 +90,11 @@ def _heading_at(lines: list[str], at: int) -> _Heading | None:
 
 
 def _end_of_text(lines: list[str], start: int) -> int:
-    """Return where running text ends: at explicit markup or at a heading that no indented line precedes."""
+    """Return where running text ends: at explicit markup, or after a blank line at a heading or a table."""
     for at in range(start + 1, len(lines)):
-        if _EXPLICIT.match(lines[at]) or (not lines[at - 1].strip() and _heading_at(lines, at) is not None):
+        if _EXPLICIT.match(lines[at]):
+            return at
+        if not lines[at - 1].strip() and (_heading_at(lines, at) is not None or tables.starts_table(lines[at])):
             return at
     return len(lines)
 
