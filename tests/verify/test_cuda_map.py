@@ -101,3 +101,25 @@ for got, wanted in (
 """
     report = run_on_gloo(code)
     assert report.ok, report.render()
+
+
+def test_a_shard_that_random_values_fill_alike_on_every_rank_is_told() -> None:
+    code = """
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (2,))
+with torch.device("meta"):
+    model = torch.nn.Linear(4, 4, bias=False)
+fully_shard(model, mesh=mesh)
+model.to_empty(device="cuda")
+torch.manual_seed(0)
+model.reset_parameters()
+print(model.weight.to_local().sum().item())
+"""
+    report = run_on_gloo(code)
+    assert report.ok, report.render()
+    assert report.ranks[0].output == report.ranks[1].output
+    told = "random values of a DTensor: on the CPU every rank draws the same for its shard"
+    assert [use.line for use in report.mapped if use.what == told] == [12]

@@ -99,7 +99,14 @@ def _map_meshes(record: Record) -> None:
         args, kwargs = changed(original, args, kwargs, device_type=cpu)
         return original(*args, **kwargs)
 
+    def supported(original: Any, mesh: Any) -> Any:
+        if not original(mesh):
+            record.mapped("random values of a DTensor: on the CPU every rank draws the same for its shard")
+        return original(mesh)
+
     device_mesh = importlib.import_module("torch.distributed.device_mesh")
+    random = sys.modules.get("torch.distributed.tensor._random")
+    wrap(random, "is_rng_supported_mesh", supported, copies_below="torch.distributed.tensor")
     wrap(device_mesh, "init_device_mesh", mesh, copies_below="torch.distributed")
     wrap(device_mesh.DeviceMesh, "__init__", mesh)
 

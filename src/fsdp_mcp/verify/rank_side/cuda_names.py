@@ -204,9 +204,8 @@ def _properties(*_: Any, **__: Any) -> SimpleNamespace:
         minor=_CAPABILITY[1],
         total_memory=_memory()[1],
         multi_processor_count=os.cpu_count() or 1,
-        warp_size=1,
-        is_integrated=0,
-        is_multi_gpu_board=0,
+        **dict.fromkeys(("warp_size", "max_threads_per_multi_processor"), 1),
+        **dict.fromkeys(("is_integrated", "is_multi_gpu_board", "L2_cache_size", "regs_per_multiprocessor"), 0),
         gcnArchName="",
     )
 
@@ -220,6 +219,8 @@ def _substitute_classes(record: Record) -> None:
         ("torch.cuda", "_DeviceGuard", CpuContext),
         ("torch.accelerator", "device_index", CpuContext),
         ("torch.cuda.nvtx", "range", CpuRange),
+        ("torch.cuda.profiler", "profile", CpuRange),
+        ("torch.autograd.profiler", "emit_nvtx", CpuRange),
         *(("torch.cuda", name, NoGraph) for name in ("CUDAGraph", "graph")),
     ):
         original = getattr(_find(owner), name, None)
