@@ -59,6 +59,14 @@ def _read(entry: Path) -> Process | None:
     return Process(int(entry.name), int(words[1]), int(words[2]), (resident - shared) * os.sysconf("SC_PAGE_SIZE"))
 
 
+def open_process(pid: int) -> int | None:
+    """Return a descriptor that can be read once this child has ended; None where the system has none (before 5.3)."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
 def signal_all(number: int, *, own_namespace: bool) -> None:
     """Send a signal to every process below this one.
 

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import isolation, supervisor
+from . import census, isolation, supervisor
 from .job import Job
 
 MODULES = (
@@ -64,21 +64,13 @@ class _Run:
     def __init__(self, pid: int, life: socket.socket) -> None:
         self.pid = pid
         self.life = life
-        self.descriptor = _open_process(pid)
+        self.descriptor = census.open_process(pid)
 
     def close(self) -> None:
         """Close what belongs to it here."""
         self.life.close()
         if self.descriptor is not None:
             os.close(self.descriptor)
-
-
-def _open_process(pid: int) -> int | None:
-    """Return a descriptor that can be read when the process has ended, None where the system has none."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
 
 
 class _Template:
