@@ -31,3 +31,17 @@ def wait_until_ended(processes: set[int], *, seconds: int) -> bool:
         if not ended:
             return False
     return True
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the children of a process, those not yet reaped among them."""
+    lists = [path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return {int(child) for text in lists for child in text.split()}
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process, "" when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""

@@ -38,12 +38,10 @@ dist.destroy_process_group()
 def measure_ranks(*, quick: bool) -> list[Figure]:
     """Return the times of the runs in one server: the first, which imports torch, the second and the third.
 
-    torchrun is timed before and after, in the same state of the machine, and the lesser time counts.
+    Both take turns, so that they meet the machine in the same state, and the least time of each counts.
     """
-    torchrun = [_time_torchrun()]
-    ours = _time_ours(3)
-    if not quick:
-        torchrun.append(_time_torchrun())
+    rounds = [(_time_torchrun(), *_time_ours(3)) for _ in range(1 if quick else 2)]
+    torchrun, *ours = (min(times) for times in zip(*rounds, strict=True))
     against = "2 ranks, against torchrun on the same script"
     return [
         Figure(
@@ -51,7 +49,7 @@ def measure_ranks(*, quick: bool) -> list[Figure]:
             name,
             seconds,
             "s",
-            reference=min(torchrun),
+            reference=torchrun,
             budget=_BUDGET if name == "third run" else None,
             note=against,
         )

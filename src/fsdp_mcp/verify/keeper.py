@@ -56,11 +56,12 @@ def start(target: Target, scratch: Path, *, fresh: bool, tick: Callable[[], None
     Args:
         target: the interpreter of the ranks.
         scratch: the folder of the run, with `job.json`.
-        fresh: whether the ranks need processes that have not imported torch.
+        fresh: whether the ranks need processes that have not imported torch; so they do without isolation.
         tick: called while we wait; what it raises ends the run.
     """
     environment = _environment()
     wanted = os.environ.get(ISOLATION, "namespaces")
+    fresh = fresh or wanted == "process_group"
     with (scratch / "supervisor.log").open("wb") as log:
         request = warm.Request(scratch, wanted, log)
         keeper: Keeper | None = None if fresh else warm.fork_keeper(target, environment, request, tick)

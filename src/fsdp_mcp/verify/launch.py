@@ -21,6 +21,7 @@ from fsdp_mcp.models import Program
 from fsdp_mcp.target import Target
 from fsdp_mcp.verify import keeper
 from fsdp_mcp.verify.keeper import Keeper
+from fsdp_mcp.verify.rank_side import limits
 from fsdp_mcp.verify.rank_side.job import Job, remove_tree
 
 _POLL_SECONDS = 0.05
@@ -132,6 +133,8 @@ def _job(program: Program, folders: Folders) -> Job:
         starts_ranks=alone and any(_mentions(text, "spawn(", "start_processes(") for text in sources),
         map_cuda=program.map_cuda_to_cpu and any(_mentions(text, *_FOR_GPUS) for text in sources),
         variant=program.variant,
+        scratch_bytes=limits.SCRATCH_BYTES,
+        memory_share=limits.MEMORY_SHARE,
     )
 
 

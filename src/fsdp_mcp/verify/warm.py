@@ -72,10 +72,11 @@ def fork_keeper(
     if template is None:
         return None
     warm = template.ready
-    if not template.wait_until_ready(tick):
+    keeper = template.fork(request, tick, warm=warm) if template.wait_until_ready(tick) else None
+    if keeper is None and not (template.ready and template.gone):  # one that was of use may be so again
         _useless.add(key)
-        return None
-    return template.fork(request, tick, warm=warm)
+        end()
+    return keeper
 
 
 def end() -> None:
@@ -179,7 +180,9 @@ class _Template:
         return None
 
     def end(self) -> None:
-        """End it, once the keepers forked from it have ended, and wait only if there is none."""
+        """Have it end as soon as the keepers forked from it have; one that still imports torch has none."""
+        if not self.ready:
+            self._process.kill()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._attendant.join(timeout=5)

@@ -10,6 +10,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import limits
+
 START = "import sys; sys.path[0] = sys.argv[1]; from rank_side.supervisor import main; del sys.path[0]; main()"
 """Run with `-c`, the folder that holds this package and the job file; for a started rank also rank, port and bound."""
 
@@ -36,6 +38,8 @@ class Job:
         starts_ranks: whether the script starts its ranks itself, so that it has to find no variables of torchrun.
         map_cuda: whether to map CUDA calls to the CPU.
         variant: `as_is` or `ddp` when gradients and parameters are to be saved for a comparison.
+        scratch_bytes: the most that all files below the scratch folder may have.
+        memory_share: the most of the free memory that all ranks together may use.
     """
 
     entry: str
@@ -52,6 +56,8 @@ class Job:
     starts_ranks: bool
     map_cuda: bool
     variant: str | None = None
+    scratch_bytes: int = limits.SCRATCH_BYTES
+    memory_share: float = limits.MEMORY_SHARE
 
     @staticmethod
     def read(path: str) -> Job:

@@ -136,7 +136,7 @@ class Watch:
                 return reason
         if now > self._next_disk:
             self._next_disk = now + DISK_SECONDS
-            if _bytes_below(self._job.scratch) > limits.SCRATCH_BYTES:
+            if _bytes_below(self._job.scratch) > self._job.scratch_bytes:
                 return "FileSizeLimit", None
         return None
 
@@ -149,7 +149,7 @@ class Watch:
         found = census.descendants()
         if len(found) > limits.PROCESSES:
             return "ProcessLimit", self._owner(found, lambda process: 1)
-        used_up = self._free_at_start * limits.MEMORY_SHARE
+        used_up = self._free_at_start * self._job.memory_share
         if sum(process.resident_bytes for process in found) < used_up:
             return None
         if limits.free_memory_bytes() > self._free_at_start - used_up:
