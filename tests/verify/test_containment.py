@@ -21,12 +21,15 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc and namespaces"),
 ]
 KINDS = ("namespaces", "subreaper", "process_group")
-on_every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def nightly(value: object) -> ParameterSet:
     """Return a parameter whose test is not part of `make test`."""
     return pytest.param(value, marks=pytest.mark.nightly)
+
+
+on_every_kind = pytest.mark.parametrize("kind", KINDS)
+mostly_warm = pytest.mark.parametrize("kind", [*KINDS[:2], nightly(KINDS[2])])  # which starts every rank anew
 
 
 def run_isolated(kind: str, isolation: Callable[[str], None], code: str, **arguments: float) -> RunReport:
@@ -43,7 +46,8 @@ def ends(report: RunReport) -> list[tuple[str, str | None]]:
     return [(rank.status, rank.error and rank.error.type) for rank in report.ranks]
 
 
-@pytest.mark.parametrize("kind", ["namespaces", nightly("subreaper")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["namespaces", "subreaper"])
 def test_a_fork_bomb_is_ended(kind: str, isolation: Callable[[str], None]) -> None:
     code = "import os\nif os.environ['RANK'] == '0':\n    while True:\n        os.fork()\nimport time\ntime.sleep(1000)"
     report = run_isolated(kind, isolation, code)
@@ -63,7 +67,7 @@ time.sleep(1000)
     assert ends(report) == [("killed", "ProcessLimit")]
 
 
-@on_every_kind
+@mostly_warm
 def test_memory_taken_by_many_processes_is_bounded(
     kind: str, isolation: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +86,7 @@ time.sleep(1000)
     assert ends(report) == [("killed", "MemoryLimit"), ("killed", None)]
 
 
-@on_every_kind
+@mostly_warm
 def test_many_files_in_the_scratch_folder_are_bounded_in_sum(
     kind: str, isolation: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +104,7 @@ for number in itertools.count():
     assert ends(report) == [("killed", "FileSizeLimit")]
 
 
-@on_every_kind
+@mostly_warm
 def test_an_endless_printer_is_ended_and_its_output_bounded(kind: str, isolation: Callable[[str], None]) -> None:
     report = run_isolated(kind, isolation, "while True:\n    print('x' * 999)", world_size=1, timeout_seconds=2)
     rank = report.ranks[0]
@@ -120,7 +124,7 @@ while True:
     assert [rank.status for rank in report.ranks] == ["hung", "hung"]
 
 
-@on_every_kind
+@mostly_warm
 def test_a_stopped_rank_is_ended(kind: str, isolation: Callable[[str], None]) -> None:
     code = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"
     report = run_isolated(kind, isolation, code, timeout_seconds=1)
@@ -130,9 +134,12 @@ def test_a_stopped_rank_is_ended(kind: str, isolation: Callable[[str], None]) ->
 def test_a_signal_to_every_process_reaches_the_run_alone(isolation: Callable[[str], None]) -> None:
     code = """
 import os, signal, time
+import torch.distributed as dist
 assert os.getppid() == 1 and os.getpid() < 20, "this is no PID namespace"
+dist.init_process_group("gloo")
 time.sleep(0 if os.environ["RANK"] == "0" else 1000)
 os.kill(-1, signal.SIGKILL)
+os._exit(0)
 """
     report = run_isolated("namespaces", isolation, code)
     assert [(rank.status, rank.signal) for rank in report.ranks] == [("ok", None), ("error", "SIGKILL")]
@@ -151,14 +158,14 @@ def server_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-@on_every_kind
+@mostly_warm
 def test_only_namespaces_keep_the_network_away(kind: str, isolation: Callable[[str], None], server_port: int) -> None:
     code = f"import socket\nprint(socket.socket().connect_ex(('127.0.0.1', {server_port})) == 0)"
     reached = run_isolated(kind, isolation, code, world_size=1).ranks[0].output
     assert reached == f"{kind != 'namespaces'}\n"
 
 
-@on_every_kind
+@mostly_warm
 def test_secrets_of_the_server_are_not_in_the_environment_of_a_run(
     kind: str, isolation: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
