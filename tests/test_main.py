@@ -9,6 +9,7 @@ import pytest
 
 from fsdp_mcp import __version__, toolbox
 from fsdp_mcp.__main__ import main
+from fsdp_mcp.library import shelf
 
 
 def run(capsys, *arguments):
@@ -107,7 +108,17 @@ def test_the_cache_command_prints_the_folder_in_use(capsys, monkeypatch, tmp_pat
     monkeypatch.setenv("FSDP_MCP_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "cache" / "old").mkdir(parents=True)
     assert run(capsys, "cache", "path")[1].strip() == str(tmp_path / "cache")
-    assert run(capsys, "cache", "clear")[0] == 0
+
+
+def test_clearing_the_cache_keeps_what_docs_was_given_unless_all_is_asked_for(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FSDP_MCP_CACHE_DIR", str(tmp_path / "cache"))
+    shelf.put_collection(shelf.UserCollection(name="team", origin=str(tmp_path), added="2026-01-01"))
+    (tmp_path / "cache" / "old").mkdir()
+    status, out, _ = run(capsys, "cache", "clear")
+    assert (status, (tmp_path / "cache" / "old").exists()) == (0, False)
+    assert "Kept team; --all removes" in out
+    assert [found.name for found in shelf.user_collections()] == ["team"]
+    assert run(capsys, "cache", "clear", "--all")[0] == 0
     assert not (tmp_path / "cache").exists()
 
 

@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -319,20 +318,27 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _add_cache(command: argparse.ArgumentParser) -> None:
+    command.add_argument("action", choices=("path", "clear"), help="print the folder, or remove the indexes in it")
     command.add_argument(
-        "action", choices=("path", "clear"), help="print the folder, or remove all in it, what `docs` keeps included"
+        "--all", action="store_true", help="clear: remove what `docs` keeps too, fetched pages and the list of folders"
     )
     command.set_defaults(run=_cache)
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from fsdp_mcp.cache import cache_root
+    from fsdp_mcp import cache
+    from fsdp_mcp.library import shelf
 
-    if options.action == "clear":
-        shutil.rmtree(cache_root(), ignore_errors=True)
-        print(f"Removed {cache_root()}, the list of `docs` with it; the next start builds the index again.")
+    if options.action == "path":
+        print(cache.cache_root())
+    elif options.all:
+        cache.clear_all()
+        print(f"Removed {cache.cache_root()} with all that `docs` kept; the next start builds the index again.")
     else:
-        print(cache_root())
+        cache.clear_indexes()
+        kept = [*(found.name for found in shelf.releases()), *(found.name for found in shelf.user_collections())]
+        still = f" Kept {', '.join(kept)}; --all removes what `docs` keeps too." if kept else ""
+        print(f"Removed the indexes in {cache.cache_root()}; the next start builds one again.{still}")
     return 0
 
 

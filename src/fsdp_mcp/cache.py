@@ -1,8 +1,9 @@
-"""Says where the cache lies: the indexes, the fetched official pages and the list of the user's collections."""
+"""Says where the cache lies, and clears it: indexes, fetched official pages, the list of the user's collections."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,24 @@ def library_root() -> Path:
     """Return the folder of the fetched pages and the list of collections."""
     named = os.environ.get(LIBRARY_VARIABLE)
     return Path(named) if named else cache_root() / "library"
+
+
+def clear_indexes() -> None:
+    """Remove all in the cache that is built again by itself: everything but the library."""
+    root = cache_root()
+    kept = library_root()
+    for path in sorted(root.iterdir()) if root.is_dir() else []:
+        if path == kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def clear_all() -> None:
+    """Remove the cache with the fetched pages and the list of collections; the user's own documents are elsewhere."""
+    shutil.rmtree(cache_root(), ignore_errors=True)
 
 
 def is_writable(folder: Path) -> bool:
