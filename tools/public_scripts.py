@@ -81,9 +81,9 @@ _watch(torch.distributed.fsdp, "fully_shard", before=_built.set)
 for _name in dir(dist.ProcessGroup):
     if _name.strip("_").startswith(("all", "broadcast", "reduce", "gather", "scatter", "send", "recv", "barrier")):
         _watch(dist.ProcessGroup, _name, before=_collective)
-for _name in ("all_reduce", "all_gather_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast",
-              "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"):
-    _watch(functional, _name, before=_collective)
+for _name in dir(functional):
+    if _name.startswith(("all_", "reduce_", "broadcast")):
+        _watch(functional, _name, before=_collective)
 
 sys.argv[0] = SCRIPT
 if "RANK" in os.environ:  # else spawned ranks run this file again

@@ -103,6 +103,38 @@ for got, wanted in (
     assert report.ok, report.render()
 
 
+def test_what_gloo_or_a_cpu_refuses_by_itself_runs_on_two_ranks() -> None:
+    code = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.distributed.tensor import Shard, distribute_tensor
+
+dist.init_process_group("nccl")
+model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2).cuda(), device_ids=[0])
+model.register_comm_hook(None, bf16_compress_hook)
+model(torch.ones(2, 2, device="cuda")).sum().backward()
+assert dist.get_world_size(dist.split_group(split_ranks=[[0], [1]])) == 1
+tensors = [torch.ones(1, device="cuda") for _ in range(2)]
+with _coalescing_manager(device=torch.device("cuda"), async_ops=True) as waited:
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+waited.wait()
+query = torch.randn(1, 2, 4, 8, device="cuda")
+dist.broadcast(query, 0)
+sharded = distribute_tensor(query, init_device_mesh("cuda", (2,)), [Shard(1)])
+attention = nn.functional.scaled_dot_product_attention
+torch.testing.assert_close(attention(sharded, sharded, sharded).full_tensor(), attention(query, query, query))
+print([tensor.item() for tensor in tensors])
+"""
+    report = run_on_gloo(code)
+    assert report.ok, report.render()
+    assert report.ranks[0].output.splitlines()[-1] == "[2.0, 2.0]"
+
+
 def test_a_shard_that_random_values_fill_alike_on_every_rank_is_told() -> None:
     code = """
 import torch

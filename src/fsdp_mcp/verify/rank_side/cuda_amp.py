@@ -53,8 +53,6 @@ def _map_custom_functions(record: Record) -> None:
                 kwargs = {**kwargs, "device_type": "cpu"}
             return original(*args, **kwargs)
 
-        if not hasattr(torch.amp, name):  # Remove when torch < 2.4 is unsupported.
-            continue
         wrap(torch.amp, name, on_cpu, copies_below="torch.amp")
         for module in (torch.cuda.amp, torch.cuda.amp.autocast_mode):
             setattr(module, name, functools.partial(getattr(torch.amp, name), device_type="cuda"))

@@ -22,7 +22,8 @@ def map_distributed(record: Record) -> None:
     _map_batch_norm(record)
     _map_fsdp(record)
     if not hasattr(dist, "ProcessGroupNCCL"):
-        dist.ProcessGroupNCCL = dist.distributed_c10d.ProcessGroupNCCL = SimpleNamespace(Options=_NcclOptions)
+        stand_in = type("ProcessGroupNCCL", (), {"Options": _NcclOptions})
+        dist.ProcessGroupNCCL = dist.distributed_c10d.ProcessGroupNCCL = stand_in
 
 
 class _NcclOptions(SimpleNamespace):
@@ -122,6 +123,12 @@ def _map_data_parallel(record: Record) -> None:
         args, kwargs = changed(original, (self, *args), kwargs, **changes)
         original(*args, **kwargs)
 
+    def check_hook(original: Any, self: Any, hook: Any) -> None:
+        if getattr(hook, "__name__", "").startswith("bf16"):  # torch asks for NCCL; Gloo can as well
+            record.mapped("communication hook in bfloat16 over Gloo")
+        else:
+            original(self, hook)
+
     def data_parallel(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         record.mapped("DataParallel runs its module once, on the CPU")
         original(self, *args, **kwargs)
@@ -131,6 +138,7 @@ def _map_data_parallel(record: Record) -> None:
         return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
 
     wrap(torch.nn.parallel.DistributedDataParallel, "__init__", distributed)
+    wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", check_hook)
     wrap(torch.nn.parallel.DataParallel, "__init__", data_parallel)
     wrap(torch.nn.parallel, "data_parallel", functional, copies_below="torch.nn")
 

@@ -50,6 +50,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]
             torch.Tensor.to: self._index_first,
             torch.Tensor.type: self._legacy_type,
             torch.device: self._index_first,
+            torch.nn.functional.scaled_dot_product_attention: self._attention,
             torch.Tensor.is_cuda.__get__: self._is_cuda,
         }
 
@@ -104,6 +105,14 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]
             self._note("torch.cuda type -> torch type in", func)
             args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
         return func(*args, **kwargs)
+
+    def _attention(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Take the plain kernel for DTensors: the CPU's fused one cannot be sharded, as CUDA's can."""
+        if type(args[0] if args else kwargs["query"]).__name__ != "DTensor":
+            return self._call(func, args, kwargs)
+        self._record.mapped("attention of DTensors takes the plain kernel")
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return func(*args, **kwargs)
 
     def _is_cuda(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not called_by_torch(depth=3):

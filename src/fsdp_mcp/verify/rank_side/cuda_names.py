@@ -126,7 +126,10 @@ def _values() -> dict[str, dict[str, Any]]:
             "get_device_capability": lambda *_: {},
         },
         "torch": {"get_device_module": lambda *_, **__: torch.cuda},
-        "torch.distributed": {"is_nccl_available": True},
+        "torch.distributed": {
+            "is_nccl_available": True,
+            "is_backend_available": lambda backend: str(backend).lower() in ("gloo", "nccl"),
+        },
     }
 
 
