@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_mcp.api.catalogue import Catalogue
-from fsdp_mcp.api.env_vars import env_var_entries, env_vars, find_env_var, misspelt_env_var
+from fsdp_mcp.api.env_vars import env_var_answer, env_var_entries, env_vars, find_env_var, misspelt_env_var
 from fsdp_mcp.api.lookup import lookup_api
 from fsdp_mcp.errors import UnknownName
 from fsdp_mcp.tokens import estimate_tokens
@@ -147,7 +147,7 @@ def test_an_old_or_misspelt_name_is_told_to_be_one(catalogue: Catalogue) -> None
     )
 
 
-@pytest.mark.parametrize("name", ["NCCL_MAX_P2P_NCHANNELS", "NCCL_MNNVL_UUID", "RANKS", "fully_shard", "rank"])
+@pytest.mark.parametrize("name", ["NCCL_MAX_P2P_NCHANNELS", "NCCL_TREE_THRESHOLD", "RANKS", "fully_shard", "rank"])
 def test_a_name_that_is_not_nearly_right_is_no_misspelling(name: str) -> None:
     assert misspelt_env_var(name) is None
 
@@ -191,3 +191,21 @@ def test_every_variable_is_an_entry_of_its_own() -> None:
 def test_an_answer_is_short() -> None:
     sizes = [estimate_tokens(lookup_api(row.name, catalogue=_NO_TORCH).render()) for row in env_vars()]
     assert max(sizes) < 400
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("2.1", ("Torch 2.1 reads it as NCCL_BLOCKING_WAIT; the name TORCH_NCCL_BLOCKING_WAIT came with 2.2.",)),
+        ("2.2", ()),
+    ],
+)
+def test_an_older_torch_is_told_by_the_name_it_reads(version: str, told: tuple[str, ...]) -> None:
+    row = find_env_var("TORCH_NCCL_BLOCKING_WAIT")
+    assert row is not None
+    answer = env_var_answer(row, asked="TORCH_NCCL_BLOCKING_WAIT", version=version, installed=None)
+    assert answer.warnings == told
+
+
+def test_every_row_that_was_renamed_has_the_older_name() -> None:
+    assert [row.name for row in env_vars() if row.name_since and not row.aliases] == []

@@ -50,6 +50,7 @@ class EnvVar(Value):
     default: str | None = Field(default=None, description="What holds when it is unset")
     since: str | None = Field(default=None, description="First torch that reads it; 2.0 means 2.0 or earlier")
     until: str | None = Field(default=None, description="Last torch that reads it")
+    name_since: str | None = Field(default=None, description="First torch that reads it by this name, not by an alias")
     library_since: str | None = Field(default=None, description="Release of the other library that brought it")
     file: str | None = Field(default=None, description="File of torch that names it")
     when: str = Field(description="When to touch it")
@@ -165,6 +166,8 @@ def _notes(row: EnvVar, asked: str, status: Status, version: str, installed: str
         yield f"{name} is another name of it."
     elif name != row.name:
         yield f"No variable is known as {name}; this is the closest."
+    if row.name_since and status == "available" and _numbers(version) < _numbers(row.name_since):
+        yield f"Torch {version} reads it as {', '.join(row.aliases)}; the name {row.name} came with {row.name_since}."
     if status == "not_yet":
         yield f"Torch {version} does not read {row.name} yet; it came with {row.since}."
     if status == "removed":
