@@ -203,6 +203,15 @@ def test_what_no_release_takes_is_refused_with_what_the_api_takes(catalogue: Cat
     ] == []
 
 
+def test_a_property_that_is_a_parameter_too_is_told_as_both(catalogue: Catalogue) -> None:
+    answer = lookup_api("DDP.broadcast_buffers", catalogue=catalogue)
+    assert answer.kind == "property"
+    assert answer.warnings[0].startswith(
+        "`broadcast_buffers` is a parameter of torch.nn.parallel.DistributedDataParallel. "
+        "2.13: default of `broadcast_buffers` changed: True -> None; 2.13: `broadcast_buffers` is deprecated and warns"
+    )
+
+
 def test_the_changes_shown_are_those_around_the_release_asked_about(catalogue: Catalogue) -> None:
     text = lookup_api("torch.utils.checkpoint.checkpoint", torch_version="2.1", catalogue=catalogue).render()
     assert "- 2.1: default of `use_reentrant` changed: True -> None" in text

@@ -90,9 +90,19 @@ def _find(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) 
     """Return the answer for a name from the installed torch, else from the history; None when neither has it."""
     found = catalogue.find(wanted) if release.is_installed else ()
     if found:
-        return _described(found, wanted, release, catalogue, detail)
+        return _with_parameter(_described(found, wanted, release, catalogue, detail), release)
     path = _recorded(release.history, wanted, release.at)
-    return _from_history(path, release, detail) if path is not None else None
+    return _with_parameter(_from_history(path, release, detail), release) if path is not None else None
+
+
+def _with_parameter(answer: ApiAnswer, release: _Release) -> ApiAnswer:
+    """Return the answer for a property with a note when its class takes a parameter of that name, too."""
+    owner = answer.qualified_name.rpartition(".")[0]
+    if answer.kind != "property" or not release.history.exists(f"{owner}#param-{answer.name}", release.at):
+        return answer
+    changes = tell(release.history, owner, release.at).changes
+    note = about_parameter(release.history, owner, answer.name, release.at, changes=changes)
+    return answer if note is None else answer.model_copy(update={"warnings": (note, *answer.warnings)})
 
 
 def _find_alike(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
@@ -112,7 +122,7 @@ def _described(
 
 
 def _below(wanted: str, release: _Release, catalogue: Catalogue, detail: Detail) -> ApiAnswer | None:
-    """Return the answer for a parameter of a known function or class, or for a member in another spelling.
+    """Return the answer for a parameter of a known function or class, or for a member spelt otherwise.
 
     Raises:
         UnknownName: the function or class is known, and no release gives it such a parameter or member.

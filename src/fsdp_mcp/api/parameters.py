@@ -63,7 +63,7 @@ def _changes_of(changes: Sequence[Change], parameter: str) -> str:
 
 
 def no_such_parameter(history: History, path: str, name: str, owner: ApiAnswer, elsewhere: Sequence[str]) -> str:
-    """Return the text of the error for a name that is no parameter and no member of an API in any release.
+    """Return the text of the error for a name that no release is known to have below an API.
 
     Args:
         history: of all releases.
@@ -76,4 +76,8 @@ def no_such_parameter(history: History, path: str, name: str, owner: ApiAnswer, 
     public = [item.name for item in owner.parameters if not item.name.lstrip("*").startswith("_")]
     lists = {"Its parameters": public, "Its members": owner.members, "APIs of that name": elsewhere}
     told = [f"{label}: {', '.join(names)}." for label, names in lists.items() if names]
-    return " ".join([f"No torch from {releases} gives {path} a parameter or public member {name!r}.", *told])
+    head = (
+        f"No parameter or public member {name!r} of {path} is recorded for torch {releases}; what it inherits from "
+        "elsewhere, and what a C++ binding has beyond its stub, is not recorded."
+    )
+    return " ".join([head, *told])
