@@ -27,6 +27,8 @@ MODULES = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
     "torch._dynamo",  # the first step of an optimizer imports it
+    "rank_side.cuda_map",
+    "rank_side.numbers_layout",
 )
 """Imported between runs, so that the first run waits only for what it needs."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -18,6 +19,8 @@ from .job import Job
 from .rank_main import STACK_SIGNAL
 
 TICK_SECONDS = 0.01
+LONG_TICK_SECONDS = 0.05
+"""Where the kernel wakes us at the end of a rank: looking more often takes time from the ranks."""
 CENSUS_SECONDS = 0.1
 DISK_SECONDS = 1.0
 STACK_SECONDS = 1.0
@@ -33,6 +36,7 @@ class Rank:
         self.status: int | None = None
         self.ended_at: float | None = None
         self.ended_by: str | None = None
+        self.end: int | None = None
         self._output = output
         self._tail = bytearray()
         self._total = 0
@@ -46,6 +50,7 @@ class Rank:
     def start_reading(self) -> None:
         """Read the output from now on; not before the last fork, because a thread does not survive one."""
         self._reader.start()
+        self.end = census.open_process(self.pid)
 
     def close(self) -> None:
         """Close its output in a process that does not read it."""
@@ -90,9 +95,17 @@ class Watch:
             if reason is not None:
                 self._end(*reason)
                 break
-            time.sleep(TICK_SECONDS)
+            self._pause()
         self._end_leftovers()
         return [self._facts(rank) for rank in self._ranks]
+
+    def _pause(self) -> None:
+        """Wait until it is time for the next look, or a rank has ended."""
+        ends = [rank.end for rank in self._living() if rank.end is not None]
+        if ends:
+            select.select(ends, [], [], LONG_TICK_SECONDS)
+        else:
+            time.sleep(TICK_SECONDS)
 
     def _reap(self) -> None:
         """Collect the ranks that ended, and orphans that came to us as their new parent."""
