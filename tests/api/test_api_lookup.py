@@ -7,6 +7,8 @@ import pytest
 from fsdp_mcp.api.answer import shortened, wrapped
 from fsdp_mcp.api.catalogue import Catalogue
 from fsdp_mcp.api.lookup import lookup_api
+from fsdp_mcp.api.unlisted import Unlisted
+from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.errors import BadArgument, UnknownName
 from fsdp_mcp.tokens import estimate_tokens
 
@@ -240,6 +242,27 @@ def test_what_serves_in_that_release_is_named(
     catalogue: Catalogue, name: str, version: str | None, instead: str
 ) -> None:
     assert lookup_api(name, torch_version=version, catalogue=catalogue).replaced_by == instead
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "status", "instead"),
+    [
+        ("torch.distributed._all_gather_base", "2.3", "available", "torch.distributed.all_gather_into_tensor"),
+        ("dist._all_gather_base", "2.4", "deprecated", "torch.distributed.all_gather_into_tensor"),
+        ("DeviceMesh._flatten", "2.4", "not_yet", None),
+        ("DeviceMesh._flatten", None, "available", None),
+        ("Store.append", None, "available", None),
+    ],
+)
+def test_names_that_no_file_lists_are_answered_from_the_table(
+    catalogue: Catalogue, name: str, version: str | None, status: str, instead: str | None
+) -> None:
+    answer = lookup_api(name, torch_version=version, catalogue=catalogue)
+    assert (answer.status, answer.replaced_by) == (status, instead)
+
+
+def test_no_row_of_that_table_hides_what_the_catalogue_has(catalogue: Catalogue) -> None:
+    assert [row.name for row in load_facts("api_unlisted", Unlisted) if catalogue.find(row.name)] == []
 
 
 def test_a_path_that_is_not_known_leads_to_the_only_api_of_its_name(catalogue: Catalogue) -> None:

@@ -17,6 +17,7 @@ from fsdp_mcp.api.history import History, Record, load_history
 from fsdp_mcp.api.pages import locate
 from fsdp_mcp.api.parameters import about_parameter, no_such_parameter
 from fsdp_mcp.api.torchrun import option_path
+from fsdp_mcp.api.unlisted import unlisted_answer
 from fsdp_mcp.errors import UnknownName
 from fsdp_mcp.models import ApiParameter, ApiSymbol
 
@@ -54,6 +55,7 @@ def lookup_api(
     answer = (
         _variable(find_env_var(wanted), wanted, release, detail)
         or _find(wanted, release, catalogue, detail)
+        or unlisted_answer(wanted, version=release.version, detail=detail)
         or _below(wanted, release, catalogue, detail)
         or _find_alike(wanted, release, catalogue, detail)
         or _variable(misspelt_env_var(wanted), wanted, release, detail)
