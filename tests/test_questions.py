@@ -87,7 +87,7 @@ def test_questions_find_their_answer(outcomes: list[Outcome]) -> None:
     assert hit_at_5(chinese) >= HIT_AT_5_CHINESE
 
 
-# Raise these when search gets better; measured when they were set: 0.968, 0.892, 1.0.
+# Raise these when search gets better; measured when they were set: 0.968, 0.896, 1.0.
 HIT_AT_5 = 0.955
-MRR = 0.875
+MRR = 0.88
 HIT_AT_5_CHINESE = 0.97

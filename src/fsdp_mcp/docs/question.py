@@ -17,9 +17,10 @@ _IMPORTED = re.compile(r"\bimport\s+\(?([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)")
 _CODE = re.compile(r"[`'\"]([A-Za-z_][\w.]{2,})(?:\(\))?[`'\"]|\b([A-Za-z_][\w.]*\w)\(")
 
 
-_ADDED_WEIGHT = 0.35  # a word of the glossary beside one of the question
+_ADDED_WEIGHT = 0.5  # a word of the glossary beside one of the question
 _TRANSLATED_WEIGHT = 0.7  # the same when it translates: few entries hold the Chinese word itself
-_ROW_WEIGHT = 10.0  # idf that the words of a row may add together: about that of two rare words
+_ADDED_MOST = 3.5  # idf that the words of a row may add together: less than one rare word of the question
+_TRANSLATED_MOST = 14.0  # the same for a row that translates
 
 
 class Synonym(Value):
@@ -61,7 +62,7 @@ class Glossary:
 
     Args:
         rows: the table.
-        rarity: gives the idf of a term; a row adds at most _ROW_WEIGHT of it, however many words it has.
+        rarity: gives the idf of a term; what a row adds of it is bounded, however many words it has.
     """
 
     def __init__(self, rows: Sequence[Synonym], *, rarity: Callable[[str], float]) -> None:
@@ -69,10 +70,11 @@ class Glossary:
         self._by_term: dict[str, list[tuple[frozenset[str], dict[str, float]]]] = {}
         for row in rows:
             mean = dict.fromkeys(term for words in row.mean for term in terms_of(words))
-            most = _ROW_WEIGHT / max(sum(rarity(term) for term in mean), 1.0)
+            total = max(sum(rarity(term) for term in mean), 1.0)
+            added = min(_ADDED_WEIGHT, _ADDED_MOST / total)
+            translated = min(_TRANSLATED_WEIGHT, _TRANSLATED_MOST / total)
             for phrase in row.say:
-                weight = min(_ADDED_WEIGHT if phrase.isascii() else _TRANSLATED_WEIGHT, most)
-                self._add(phrase, dict.fromkeys(mean, weight))
+                self._add(phrase, dict.fromkeys(mean, added if phrase.isascii() else translated))
 
     def _add(self, phrase: str, mean: dict[str, float]) -> None:
         """File a phrase under its longest term; as it stands when Chinese, or when a single term is left."""

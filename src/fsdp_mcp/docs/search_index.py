@@ -46,10 +46,10 @@ _PRIVATE = 0.7
 _GUIDE = 0.85  # a guide section: long, so that it holds many words; the API that it speaks of answers more closely
 _OVERVIEW = 0.68  # the opening of a guide, which says what the guide is about
 _VARIABLE = 0.9  # an environment variable or option: short texts, hundreds of them, wanted by name
-_COMMON = 1 / 3  # of all entries; a term that more of them hold tells little and costs most
+_COMMON = 1 / 2  # of all entries; a term that more of them hold tells little and costs most
 _CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
 _SHORTEST_CORRECTED = 5
-_COVERAGE_SHARE = 0.7
+_COVERAGE_SHARE = 0.5
 
 
 class Hit(NamedTuple):
