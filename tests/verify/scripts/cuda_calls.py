@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+from torch.distributed import rpc
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -84,4 +85,14 @@ def step(x):
 
 assert step(torch.ones(2, 2)).dtype == torch.bfloat16
 dist.destroy_process_group()
+
+
+def on_gpu():
+    return torch.ones(2, device="cuda").to(0)
+
+
+# A remote call runs in a thread that Python did not start.
+rpc.init_rpc("worker", rank=0, world_size=1)
+rpc.rpc_sync("worker", on_gpu)
+rpc.shutdown()
 print("all ran")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.rpc
 from torch.overrides import TorchFunctionMode
 
 from . import cuda_amp, cuda_groups, cuda_loading, cuda_names, cuda_sources
@@ -138,6 +139,8 @@ def _enter_in_threads_and_backward(record: Record) -> None:
             return original(*args, **kwargs)
 
     wrap(threading.Thread, "_bootstrap_inner", in_thread)
+    if torch.distributed.rpc.is_available():  # calls run in threads that Python did not start
+        wrap(importlib.import_module("torch.distributed.rpc.internal"), "_run_function", in_thread)
     for module in (torch.autograd, torch.autograd.graph):
         with contextlib.suppress(AttributeError):
             wrap(module, "_engine_run_backward", in_thread, copies_below="torch.autograd")
