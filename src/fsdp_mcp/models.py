@@ -298,6 +298,66 @@ class Comparison(Value):
         return "\n".join([*lines, *(f"- {_cut(note, 250)}" for note in self.notes[:3])])
 
 
+HangKind = Literal[
+    "rank_conditional_collective",
+    "uneven_inputs",
+    "different_order",
+    "different_shapes",
+    "different_kinds",
+    "different_roots",
+    "wrong_group",
+    "peer_exited",
+    "unmatched_send_recv",
+    "slow_or_stuck_elsewhere",
+]
+
+
+class Waiting(Value):
+    """A rank in a collective, send or receive that other ranks do not take part in."""
+
+    rank: int
+    collective: str
+    group: tuple[int, ...] = Field(description="Global ranks of the group")
+    shape: tuple[int, ...] = Field(description="Of the tensor, [] where there is none")
+    dtype: str | None = None
+    sequence: int = Field(description="Number of the call within its group, from 1")
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+
+
+class Elsewhere(Value):
+    """A rank that does not take part."""
+
+    rank: int
+    status: Literal["ended", "failed", "running", "waiting"]
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+
+
+class Hang(Value):
+    """Why ranks wait for each other, or got each other's data."""
+
+    kind: HangKind
+    explanation: str = Field(description="Who waits where, who does not come, and why")
+    meaning: str
+    change: str = Field(description="What to change")
+    url: str
+    waiting: tuple[Waiting, ...]
+    elsewhere: tuple[Elsewhere, ...] = ()
+
+
+class CollectiveTotal(Value):
+    """How often a rank made one kind of collective, send or receive on one group."""
+
+    rank: int
+    kind: str
+    group: tuple[int, ...] = Field(description="Global ranks of the group")
+    count: int
+    bytes: int = Field(description="Of the larger side, all calls together")
+
+
 Isolation = Literal["namespaces", "subreaper", "process_group"]
 
 
@@ -362,6 +422,8 @@ class RunReport(Result):
     unsupported: tuple[Unsupported, ...] = ()
     numbers: Numbers | None = Field(default=None, description="Null when no loss.backward() was seen")
     comparison: Comparison | None = None
+    hang: Hang | None = None
+    collectives: tuple[CollectiveTotal, ...] = ()
 
     @property
     def negative(self) -> bool:
@@ -372,6 +434,7 @@ class RunReport(Result):
         """Return the verdict, the first failure with its line, the other ranks, and the end of one rank's output."""
         parts = [
             self._verdict(),
+            self._why_it_hangs(),
             _one_line_each(self._rank_lines(), most=6),
             self._known_cause(),
             self._numbers(),
@@ -387,18 +450,28 @@ class RunReport(Result):
         first = self.first_failure
         if self.ok or first is None:
             return f"**ok**: {how}"
+        if self.hang:
+            return f"**failed**: {how}"
         place = f" at {first.file}:{first.line}" if first.file else ""
         code = _code_of(self.ranks[first.rank])
         return f"**failed**: {how}. Rank {first.rank} first{place}: {_cut(first.message, 500)}" + (
             f"\n`{_cut(code, 200)}`" if code else ""
         )
 
+    def _why_it_hangs(self) -> str:
+        hang = self.hang
+        if hang is None:
+            return ""
+        name = hang.kind.replace("_", " ")
+        return f"**{name}**: {_cut(hang.explanation, 600)}\n{hang.meaning} Change: {hang.change} ({hang.url})"
+
     def _rank_lines(self) -> list[str]:
-        """Say how each rank ended, those that ended alike in one line; nothing when all is well."""
+        """Say how each rank ended, those that ended alike in one line; nothing when all is well or told already."""
         told = self.first_failure.rank if self.first_failure and self.first_failure.status == "error" else None
+        explained = ("hung", "killed", "ok") if self.hang else ()
         groups: dict[str, list[int]] = {}
         for rank in () if self.ok else self.ranks:
-            if rank.rank != told:
+            if (rank.rank != told or self.hang) and rank.status not in explained:
                 groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
         return [f"- {_numbered(ranks, word='rank')}: {_cut(how, 220)}" for how, ranks in groups.items()]
 

@@ -18,6 +18,7 @@ ENDED: dict[str, Any] = {
     "error": None,
     "stack": "",
     "crash": "",
+    "exit": None,
     "mapped": None,
     "output": "",
     "output_omitted_bytes": 0,

@@ -41,11 +41,11 @@ class Frame:
 
 def rank_reports(facts: Facts) -> tuple[RankReport, ...]:
     """Return what each rank did."""
-    names = _Names(facts)
+    names = Names(facts)
     return tuple(_rank_report(fact, names) for fact in facts.ranks)
 
 
-class _Names:
+class Names:
     """File names as the user knows them."""
 
     def __init__(self, facts: Facts) -> None:
@@ -75,9 +75,9 @@ class _Names:
         return lines[line - 1].strip()[:500] if 0 < line <= len(lines) else None
 
 
-def _rank_report(fact: dict[str, Any], names: _Names) -> RankReport:
+def _rank_report(fact: dict[str, Any], names: Names) -> RankReport:
     status, error = _status_and_error(fact, names)
-    frames = _main_thread(fact["stack"]) if fact["ended_by"] in ("timeout", "failure") else []
+    frames = _main_thread(fact["stack"]) if fact["ended_by"] in limits.WAITING_REASONS else []
     return RankReport(
         rank=fact["rank"],
         status=status,
@@ -94,7 +94,7 @@ def _rank_report(fact: dict[str, Any], names: _Names) -> RankReport:
 Status = Literal["ok", "error", "hung", "killed"]
 
 
-def _status_and_error(fact: dict[str, Any], names: _Names) -> tuple[Status, CodeError | None]:
+def _status_and_error(fact: dict[str, Any], names: Names) -> tuple[Status, CodeError | None]:
     """Judge one rank: what it reported itself comes before how its process ended."""
     if fact["error"]:
         error = _raised(fact["error"], names)
@@ -102,7 +102,7 @@ def _status_and_error(fact: dict[str, Any], names: _Names) -> tuple[Status, Code
     if fact["ended_by"] in _LIMITS:
         return "killed", CodeError(type=fact["ended_by"], message=_LIMIT_MESSAGES[fact["ended_by"]])
     if fact["ended_by"]:
-        return ("hung" if fact["ended_by"] == "timeout" else "killed"), None
+        return ("killed" if fact["ended_by"] == "failure" else "hung"), None
     if fact["signal"]:
         return _ended_by_signal(fact, names)
     if fact["exit_code"]:
@@ -111,7 +111,7 @@ def _status_and_error(fact: dict[str, Any], names: _Names) -> tuple[Status, Code
     return "ok", None
 
 
-def _raised(report: dict[str, Any], names: _Names) -> CodeError:
+def _raised(report: dict[str, Any], names: Names) -> CodeError:
     """Translate an exception that the rank itself reported."""
     limit = _broken_limit(report)
     message = names.shorten(report["message"])
@@ -143,7 +143,7 @@ class LimitMessage(Value):
     source: str
 
 
-def _ended_by_signal(fact: dict[str, Any], names: _Names) -> tuple[Status, CodeError]:
+def _ended_by_signal(fact: dict[str, Any], names: Names) -> tuple[Status, CodeError]:
     """Locate a crash by the stack that was written when it happened."""
     name = _signal_name(fact["signal"]) or ""
     place = next((frame for frame in _main_thread(fact["crash"]) if names.users(frame.file)), None)
@@ -185,7 +185,7 @@ def _main_thread(stacks: str) -> list[Frame]:
     return frames
 
 
-def _stuck_at(frames: list[Frame], names: _Names) -> StuckAt | None:
+def _stuck_at(frames: list[Frame], names: Names) -> StuckAt | None:
     place = next((frame for frame in frames if names.users(frame.file)), None)
     if place is None:
         return None
@@ -193,7 +193,7 @@ def _stuck_at(frames: list[Frame], names: _Names) -> StuckAt | None:
     return StuckAt(file=names.shorten(place.file), line=place.line, function=place.function, code=code)
 
 
-def _collective(frames: list[Frame], names: _Names) -> str | None:
+def _collective(frames: list[Frame], names: Names) -> str | None:
     """Return the function of torch.distributed that the user's innermost frame waits in."""
     inner = itertools.takewhile(lambda frame: not names.users(frame.file), frames)
     found = [
@@ -233,7 +233,7 @@ def _order(fact: dict[str, Any]) -> tuple[int, float, int]:
         return (1 if error["by_communication"] else 0), error["time"], fact["rank"]
     if fact["ended_by"] in _LIMITS or fact["ended_by"] is None:
         return 0, fact["ended_at"] or 0.0, fact["rank"]
-    return (2 if fact["ended_by"] == "timeout" else 3), 0.0, fact["rank"]
+    return (3 if fact["ended_by"] == "failure" else 2), 0.0, fact["rank"]
 
 
 def _waiting(report: RankReport) -> str:
@@ -247,7 +247,7 @@ def _waiting(report: RankReport) -> str:
 
 def mapped(facts: Facts) -> tuple[tuple[Mapped, ...], tuple[Unsupported, ...]]:
     """Return the CUDA uses mapped to the CPU, with the largest count of any rank, and those without meaning."""
-    names = _Names(facts)
+    names = Names(facts)
     counts: dict[tuple[str, int | None], int] = {}
     unsupported: dict[tuple[str, int | None], None] = {}
     for fact in facts.ranks:
@@ -263,6 +263,6 @@ def mapped(facts: Facts) -> tuple[tuple[Mapped, ...], tuple[Unsupported, ...]]:
     )
 
 
-def _named(what: str, file: str | None, facts: Facts, names: _Names) -> str:
+def _named(what: str, file: str | None, facts: Facts, names: Names) -> str:
     """Add the file to the description unless it is the script itself."""
     return what if file in (None, str(facts.folders.entry)) else f"{what} ({names.shorten(file or '')})"

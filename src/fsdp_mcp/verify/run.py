@@ -121,16 +121,18 @@ class _Ran:
 
 def _run_in(scratch: Path, program: Program, target: Target) -> _Ran:
     """Run a program in a folder and report on it."""
-    from fsdp_mcp.verify import comparison, launch, report, run_numbers
+    from fsdp_mcp.verify import comparison, hang, launch, report, run_numbers
 
     started = time.monotonic()
     facts = launch.run_program(program, target, scratch)
     ranks = report.rank_reports(facts)
     mapped, unsupported = report.mapped(facts)
-    first = report.first_failure(facts, ranks)
+    calls = hang.read_calls(facts)
+    why = hang.explain(facts, ranks, calls)
+    first = hang.first_failure(facts, ranks, why)
     recorded = run_numbers.read(facts)
     told = RunReport(
-        ok=all(rank.status == "ok" for rank in ranks),
+        ok=why is None and all(rank.status == "ok" for rank in ranks),
         seconds=round(time.monotonic() - started, 2),
         warm=facts.warm,
         isolation=facts.isolation,
@@ -140,6 +142,8 @@ def _run_in(scratch: Path, program: Program, target: Target) -> _Ran:
         mapped=mapped,
         unsupported=unsupported,
         numbers=run_numbers.numbers(recorded, facts),
+        hang=why,
+        collectives=hang.totals(calls),
     )
     failure = (
         f"rank {first.rank}: {first.message}" + (f" ({first.file}:{first.line})" if first.file else "")

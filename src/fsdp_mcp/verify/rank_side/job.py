@@ -69,7 +69,7 @@ class Job:
         Path(path).write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
 
     def report_path(self, kind: str, rank: int) -> Path:
-        """Return where rank `rank` leaves a report: `error`, `stack`, `crash` or `mapped`."""
+        """Return where rank `rank` leaves a report: `error`, `stack`, `crash`, `mapped`, `exit` or `collectives`."""
         return Path(self.scratch, "reports", f"{kind}{rank}")
 
 

@@ -32,6 +32,9 @@ MEMORY_SHARE = 0.85
 FAILURE_GRACE_SECONDS = 2.0
 """How long the other ranks get to notice a failure and report it before they are ended."""
 
+WAITING_REASONS = ("timeout", "failure", "mismatch", "deadlock")
+"""Reasons to end the ranks that still run other than a limit that one of them broke."""
+
 OUTPUT_TAIL_BYTES = 16_000
 """Kept of a rank's output: 4,000 characters of up to four bytes."""
 

@@ -20,7 +20,7 @@ import types
 from pathlib import Path
 from typing import IO, NoReturn
 
-from . import limits, numbers_record
+from . import collective_record, limits, numbers_record
 from .job import Job
 
 TEXT_LIMIT = 8_000
@@ -91,6 +91,7 @@ def run(job: Job, rank: int, address_space_bytes: int) -> int:
     try:
         _activate_cuda_map(job, rank)
         numbers_record.activate(job, rank, lambda file: is_users(file, job.user_roots))
+        collective_record.activate(job.report_path("collectives", rank), lambda file: is_users(file, job.user_roots))
         _execute(job.entry)
     except SystemExit as error:
         return _exit_status(job, rank, error)
@@ -148,6 +149,9 @@ def map_spawned(path: str, roots: list[str], preload: list[str]) -> None:
 def _exit_status(job: Job, rank: int, error: SystemExit) -> int:
     """Return the status that the interpreter would exit with; anything but 0 is reported as an error."""
     if error.code is None or error.code == 0:
+        with contextlib.suppress(OSError):
+            place = json.dumps(_user_place(error, job.user_roots))
+            job.report_path("exit", rank).write_text(place, encoding="utf-8")
         return 0
     status = error.code if isinstance(error.code, int) else 1
     _report_error(job, rank, error, exit_code=status)
@@ -206,7 +210,9 @@ def _raised_by_communication(error: BaseException) -> bool:
     """Return whether torch raised it while it talked to other ranks: then another rank may be the cause."""
     if not isinstance(error, RuntimeError) or error.__traceback__ is None:
         return False
-    innermost = traceback.extract_tb(error.__traceback__)[-1].filename.replace(os.sep, "/")
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    ours = os.path.dirname(__file__)  # noqa: PTH120, as the frames spell it
+    innermost = ([""] + [file for file in files if not file.startswith(ours)])[-1].replace(os.sep, "/")
     return "/torch/distributed/" in innermost or innermost.endswith("/torch/autograd/graph.py")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import census, limits
+from .collective_watch import CollectiveWatch
 from .job import Job
 from .rank_main import STACK_SIGNAL
 
@@ -85,6 +86,7 @@ class Watch:
         self._failed_at: float | None = None
         self._free_at_start = limits.free_memory_bytes()
         self._next_census = self._next_disk = 0.0
+        self._collectives = CollectiveWatch(job, self._stacks_now)
 
     def run(self) -> list[dict[str, Any]]:
         """Watch until all ranks have ended or a reason to end them arises; return the bare facts of each."""
@@ -144,7 +146,7 @@ class Watch:
             return "timeout", None
         if now > self._next_census:
             self._next_census = now + CENSUS_SECONDS
-            reason = self._count()
+            reason = self._count() or self._waits_for_ever(now)
             if reason is not None:
                 return reason
         if now > self._next_disk:
@@ -152,6 +154,18 @@ class Watch:
             if _bytes_below(self._job.scratch) > self._job.scratch_bytes:
                 return "FileSizeLimit", None
         return None
+
+    def _waits_for_ever(self, now: float) -> tuple[str, None] | None:
+        """Say so when the living ranks wait for each other in vain; a failure of one explains the wait of others."""
+        if self._failed_at is not None:
+            return None
+        reason = self._collectives.reason_to_end(now, {rank.number: rank.pid for rank in self._living()})
+        return (reason, None) if reason else None
+
+    def _stacks_now(self) -> dict[int, str]:
+        """Return where the living ranks stand."""
+        self._collect_stacks()
+        return {rank.number: _read_stacks(self._job.report_path("stack", rank.number)) for rank in self._living()}
 
     def _count(self) -> tuple[str, int | None] | None:
         """Compare the number of processes and their memory with the bounds.
@@ -186,7 +200,7 @@ class Watch:
         """Have the living ranks write down where they stand, then kill them."""
         for rank in self._living():
             rank.ended_by = reason if blamed in (None, rank.number) else "failure"
-        if reason in ("failure", "timeout"):
+        if reason in limits.WAITING_REASONS:
             self._collect_stacks()
         self._end_leftovers()
 
@@ -194,16 +208,17 @@ class Watch:
         """Ask for stacks and wait until they are written, one second at most: a stopped process writes none."""
         if STACK_SIGNAL is None:
             return
+        paths = [self._job.report_path("stack", rank.number) for rank in self._living()]
+        at_first = [_size(path) for path in paths]
         for rank in self._living():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, STACK_SIGNAL)
-        paths = [self._job.report_path("stack", rank.number) for rank in self._living()]
         sizes: list[int] = []
         deadline = time.monotonic() + STACK_SECONDS
         while time.monotonic() < deadline:
             time.sleep(5 * TICK_SECONDS)
             before, sizes = sizes, [_size(path) for path in paths]
-            if before == sizes and all(size > 40 for size in sizes):  # more than the line that names the main thread
+            if before == sizes and all(size > first for size, first in zip(sizes, at_first)):  # noqa: B905, Python 3.8
                 return
 
     def _end_leftovers(self) -> None:
@@ -230,8 +245,9 @@ class Watch:
             "ended_by": rank.ended_by,
             "ended_at": rank.ended_at,
             "error": _read_json(self._job.report_path("error", rank.number)),
-            "stack": _read_text(self._job.report_path("stack", rank.number)),
+            "stack": _read_stacks(self._job.report_path("stack", rank.number)),
             "crash": _read_text(self._job.report_path("crash", rank.number)),
+            "exit": _read_json(self._job.report_path("exit", rank.number)),
             "mapped": _read_json(self._job.report_path("mapped", rank.number)),
             **rank.end_of_output(),
         }
@@ -252,6 +268,17 @@ def _read_text(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(64_000)
+    except OSError:
+        return ""
+
+
+def _read_stacks(path: Path) -> str:
+    """Return the line that names the main thread, and the stacks written last."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(200)
+            file.seek(max(len(first), _size(path) - 60_000))
+            return (first + file.read(60_000)).decode("utf-8", errors="replace")
     except OSError:
         return ""
 

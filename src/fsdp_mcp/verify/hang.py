@@ -1,0 +1,390 @@
+"""Explains from the recorded calls why ranks wait for each other: who waits where, who does not come, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fsdp_mcp.corpus import load_facts
+from fsdp_mcp.models import CollectiveTotal, Elsewhere, FirstFailure, Hang, HangKind, RankReport, Value, Waiting
+from fsdp_mcp.verify import report
+from fsdp_mcp.verify.condition import Condition, rank_condition, swallowing_handler, swapped_branches
+from fsdp_mcp.verify.launch import Facts
+from fsdp_mcp.verify.rank_side import limits
+from fsdp_mcp.verify.rank_side.collective_log import Call, Place
+from fsdp_mcp.verify.rank_side.collective_match import (
+    SENDS_AND_RECEIVES,
+    Begun,
+    Matcher,
+    match_logs,
+    why_not_fitting,
+)
+from fsdp_mcp.verify.rank_side.collective_watch import stands_in_collective
+from fsdp_mcp.verify.report import Names
+
+_MAKES_GROUP = ("init_process_group", "new_group")
+
+
+class HangFact(Value):
+    """What a kind of hang means and what to change."""
+
+    kind: HangKind
+    meaning: str
+    change: str
+    url: str
+
+
+def read_calls(facts: Facts) -> Matcher:
+    """Return what the logs of all ranks tell; the scratch folder still has to be there."""
+    reports = facts.folders.scratch / "reports"
+    return match_logs([reports / f"collectives{fact['rank']}" for fact in facts.ranks])
+
+
+def totals(calls: Matcher) -> tuple[CollectiveTotal, ...]:
+    """Return how often each rank made each kind of call on each group, and with how many bytes."""
+    sums: dict[tuple[int, str, tuple[int, ...]], list[int]] = {}
+    for rank, counts in sorted(calls.totals.items()):
+        for made, count in counts.items():
+            entry = sums.setdefault((rank, made.kind, made.ranks), [0, 0])
+            entry[0] += count
+            entry[1] += count * made.size
+    return tuple(
+        CollectiveTotal(rank=rank, kind=kind, group=group, count=count, bytes=size)
+        for (rank, kind, group), (count, size) in sums.items()
+        if kind not in _MAKES_GROUP
+    )
+
+
+def explain(facts: Facts, reports: Iterable[RankReport], calls: Matcher) -> Hang | None:
+    """Return why ranks waited for each other in vain; None when they did not, or when one failed by itself."""
+    run = _Run(facts, tuple(reports), calls)
+    pair = run.pair()
+    if pair is None:
+        return None
+    kind, because = run.judge(pair)
+    row = next(row for row in load_facts("hang_kinds", HangFact) if row.kind == kind)
+    waiting = run.waiting(pair)
+    elsewhere = run.elsewhere(pair, {rank.rank for rank in waiting})
+    return Hang(
+        kind=kind,
+        explanation=" ".join(part for part in (run.told(pair, waiting, elsewhere), because) if part),
+        meaning=row.meaning,
+        change=row.change,
+        url=row.url,
+        waiting=waiting,
+        elsewhere=elsewhere,
+    )
+
+
+def first_failure(facts: Facts, reports: tuple[RankReport, ...], hang: Hang | None) -> FirstFailure | None:
+    """Return the rank that failed first: one that left others waiting comes before those.
+
+    A rank that ended well while others waited for it has no error of its own to tell.
+    """
+    first = report.first_failure(facts, reports)
+    if hang is None:
+        return first
+    gone = next((rank for rank in hang.elsewhere if rank.status == "ended"), None)
+    if hang.kind == "peer_exited" and gone is not None:
+        message = "ended with exit status 0 while other ranks waited for it"
+        return FirstFailure(rank=gone.rank, status="error", message=message, file=gone.file, line=gone.line)
+    if first is not None and first.status == "error":
+        return first
+    waiting = hang.waiting[-1 if first is None else 0]
+    message = f"waits in vain in {waiting.collective}" if first else f"{hang.kind}: {hang.explanation}"
+    return FirstFailure(
+        rank=waiting.rank,
+        status=first.status if first else "error",
+        message=message,
+        file=waiting.file,
+        line=waiting.line,
+    )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A call that waits and the rank that does not come, with the call that it waits in itself.
+
+    Args:
+        one: the call that waits.
+        rank: the rank that does not come.
+        other: its own call, if it waits as well.
+        together: whether both calls met in one place although they do not fit.
+    """
+
+    one: Begun
+    rank: int
+    other: Begun | None
+    together: bool
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run that is over, and its calls."""
+
+    facts: Facts
+    reports: tuple[RankReport, ...]
+    calls: Matcher
+
+    @property
+    def names(self) -> Names:
+        return Names(self.facts)
+
+    def pair(self) -> _Pair | None:
+        """Return the two sides of the hang that say most about it."""
+        if self.calls.mismatch is not None:
+            one, other = sorted(self.calls.mismatch, key=lambda begun: begun.rank)
+            return _Pair(one, other.rank, other, together=True)
+        if any(self._failed_by_itself(fact) for fact in self.facts.ranks):
+            return None
+        waiting = {fact["rank"]: begun for fact in self.facts.ranks if (begun := self._waits(fact)) is not None}
+        pairs = [
+            _Pair(begun, rank, waiting.get(rank), together=False)
+            for begun in waiting.values()
+            for rank in self.calls.missing(begun)
+            if rank < len(self.reports)
+        ]
+        return max(pairs, key=self._telling, default=None)
+
+    def _telling(self, pair: _Pair) -> tuple[bool, bool, bool]:
+        """Put ranks that wait for each other first, then those that have ended, then those that wait for others."""
+        mutual = pair.other is not None and pair.one.rank in self.calls.missing(pair.other)
+        return mutual, self._has_ended(pair.rank), pair.other is not None
+
+    def _failed_by_itself(self, fact: dict[str, Any]) -> bool:
+        told = self.reports[fact["rank"]]
+        broken = bool(fact["error"]) and fact["error"]["by_communication"]
+        return not broken and (told.status == "error" or told.error is not None)
+
+    def _waits(self, fact: dict[str, Any]) -> Begun | None:
+        """Return the call that a rank waits in, or waited in until its communication broke."""
+        begun = self.calls.waits(fact["rank"])
+        if fact["error"]:
+            return begun if fact["error"]["by_communication"] else None
+        if fact["ended_by"] not in limits.WAITING_REASONS:
+            return None
+        sure = fact["ended_by"] == "deadlock" or stands_in_collective(fact["stack"])
+        return begun if sure else None
+
+    def _has_ended(self, rank: int) -> bool:
+        return self.reports[rank].status == "ok"
+
+    def judge(self, pair: _Pair) -> tuple[HangKind, str]:
+        """Return the kind of hang, and what else shows that it is one."""
+        if pair.other is not None and pair.one.call.kind not in SENDS_AND_RECEIVES:
+            swapped = self._swapped(pair.one.call, pair.other.call)
+            if swapped is not None:
+                return "different_order", f"Both branches of `if {swapped.text}` (line {swapped.line}) make the calls."
+        if pair.together and self._only_data_differs(pair):
+            return self._mismatch(pair)
+        if pair.one.call.kind in SENDS_AND_RECEIVES and (self._has_ended(pair.rank) or pair.other):
+            return "unmatched_send_recv", ""
+        if not pair.together and pair.other is None and not self._has_ended(pair.rank):
+            return "slow_or_stuck_elsewhere", ""
+        return self._surplus(pair) or self._otherwise(pair)
+
+    def _swapped(self, one: Call, other: Call) -> Condition | None:
+        """Return the condition under which two ranks make the same calls in another order."""
+        for mine in one.places:
+            for theirs in other.places:
+                if mine.file == theirs.file and mine.line != theirs.line:
+                    found = swapped_branches(mine.file, mine.line, theirs.line)
+                    if found is not None:
+                        return found
+        return None
+
+    def _only_data_differs(self, pair: _Pair) -> bool:
+        """Return whether both ranks made the same kind of call at the same line."""
+        assert pair.other is not None
+        one, other = pair.one.call, pair.other.call
+        same_kind = one.kind == other.kind or one.kind in SENDS_AND_RECEIVES
+        return same_kind and (one.places == other.places or one.kind in SENDS_AND_RECEIVES)
+
+    def _mismatch(self, pair: _Pair) -> tuple[HangKind, str]:
+        assert pair.other is not None
+        if why_not_fitting(pair.one.call, pair.other.call) == "shape":
+            return "different_shapes", ""
+        return ("different_order" if pair.one.call.kind in _MAKES_GROUP else "different_roots"), ""
+
+    def _surplus(self, pair: _Pair) -> tuple[HangKind, str] | None:
+        """Judge by the calls that one rank made more often than the other."""
+        sides = (
+            ((pair.one.rank, pair.rank), (pair.rank, pair.one.rank)) if pair.other else ((pair.one.rank, pair.rank),)
+        )
+        found = [site for side in sides for site in self._sites(*side, pair.one.call.ranks)]
+        conditional = [(site, place, test) for site in found if site.fewer == 0 for place, test in self._tests(site)]
+        sides_of = {site.rank for site, _, _ in conditional}
+        if conditional and len(sides_of) == 1:
+            site, place, test = conditional[0]
+            only = f"{site.call.kind} at {self._at(place)} is reached under `{test.text}` (line {test.line})"
+            late = "" if self._is_at(pair, site) else "; the calls after it were paired with the wrong ones"
+            return "rank_conditional_collective", f"{only}, on rank {site.rank} only{late}."
+        return self._repeated([site for site in found if site.fewer > 0], pair)
+
+    def _repeated(self, sites: list[_Site], pair: _Pair) -> tuple[HangKind, str] | None:
+        """Judge by a place that all ranks reached, one of them more often."""
+        if not sites:
+            return None
+        site = sites[0]
+        more, fewer = (_times(count) for count in (site.more, site.fewer))
+        told = (
+            f"{self._at(*site.call.places[:1])} was reached {more} on rank {site.rank}, {fewer} on rank {site.other}."
+        )
+        handler = self._handler(site)
+        if handler is not None:
+            told += f" `{handler.text}` (line {handler.line}) around it hides what one rank raised, if it did."
+        left = handler is not None or self._left(pair.rank) is not None
+        return ("peer_exited" if left and self._has_ended(pair.rank) and pair.other is None else "uneven_inputs"), told
+
+    def _handler(self, site: _Site) -> Condition | None:
+        """Return the handler around a call that swallows exceptions."""
+        found = (swallowing_handler(place.file, place.line) for place in site.call.places)
+        return next((handler for handler in found if handler is not None), None)
+
+    def _left(self, rank: int) -> tuple[str, int] | None:
+        """Return the user's line at which a rank ended itself with exit status 0."""
+        place = self.facts.ranks[rank]["exit"]
+        if isinstance(place, list) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
+            return place[0], place[1]
+        return None
+
+    def _otherwise(self, pair: _Pair) -> tuple[HangKind, str]:
+        one, other = pair.one.call, pair.other.call if pair.other else None
+        if other is None:
+            return "peer_exited", ""
+        if other.kind in SENDS_AND_RECEIVES:
+            return "different_kinds", ""
+        if one.ranks != other.ranks or one.group != other.group:
+            return ("wrong_group" if one.kind == other.kind else "different_kinds"), ""
+        if one.kind != other.kind:
+            return "different_kinds", ""
+        return self._mismatch(pair)
+
+    def _sites(self, rank: int, other: int, group: tuple[int, ...]) -> list[_Site]:
+        """Return the places where one rank made more calls on a group than another, those it reached alone first."""
+        mine, theirs = self._per_place(rank, group), self._per_place(other, group)
+        sites = [_Site(call, rank, other, count, theirs.get(key, (call, 0))[1]) for key, (call, count) in mine.items()]
+        return sorted((site for site in sites if site.more > site.fewer), key=lambda site: site.fewer > 0)
+
+    def _per_place(self, rank: int, group: tuple[int, ...]) -> dict[Any, tuple[Call, int]]:
+        found: Counter[Any] = Counter()
+        calls: dict[Any, Call] = {}
+        for call, count in self.calls.totals.get(rank, Counter()).items():
+            if call.ranks == group:
+                found[call.kind, call.places] += count
+                calls[call.kind, call.places] = call
+        return {key: (calls[key], count) for key, count in found.items()}
+
+    def _tests(self, site: _Site) -> list[tuple[Place, Condition]]:
+        """Return the conditions on the rank that a call was reached under, innermost line first."""
+        tests = [(place, rank_condition(place.file, place.line)) for place in site.call.places]
+        return [(place, test) for place, test in tests if test is not None]
+
+    def _is_at(self, pair: _Pair, site: _Site) -> bool:
+        """Return whether a rank waits at the very call that only it made."""
+        return site.call.places in [begun.call.places for begun in (pair.one, pair.other) if begun is not None]
+
+    def waiting(self, pair: _Pair) -> tuple[Waiting, ...]:
+        """Return the ranks that wait, or whose calls do not fit."""
+        found = {fact["rank"]: begun for fact in self.facts.ranks if (begun := self._waits(fact)) is not None}
+        if pair.together and pair.other:
+            found.update({pair.one.rank: pair.one, pair.other.rank: pair.other})
+        return tuple(self._waiting(found[rank]) for rank in sorted(found))
+
+    def _waiting(self, begun: Begun) -> Waiting:
+        call = begun.call
+        place = call.places[0] if call.places else None
+        return Waiting(
+            rank=begun.rank,
+            collective=call.kind,
+            group=call.ranks,
+            shape=call.shape,
+            dtype=call.dtype if call.shape or call.elements else None,
+            sequence=begun.sequence + 1,
+            file=self.names.shorten(place.file) if place else None,
+            line=place.line if place else None,
+            code=self.names.code(place.file, place.line) if place else None,
+        )
+
+    def elsewhere(self, pair: _Pair, waiting: set[int]) -> tuple[Elsewhere, ...]:
+        """Return the ranks that do not wait."""
+        found = []
+        for rank in self.reports:
+            if rank.rank not in waiting:
+                found.append(self._elsewhere(rank))
+        return tuple(found)
+
+    def _elsewhere(self, rank: RankReport) -> Elsewhere:
+        at = rank.stuck_at or (rank.error if rank.error and rank.error.file else None)
+        left = self._left(rank.rank)
+        place: dict[str, Any] = {"file": at.file, "line": at.line, "code": at.code} if at else {}
+        if left is not None:
+            place = {"file": self.names.shorten(left[0]), "line": left[1], "code": self.names.code(*left)}
+        status = {"ok": "ended", "error": "failed"}.get(rank.status, "running")
+        return Elsewhere.model_validate({"rank": rank.rank, "status": status, **place})
+
+    def told(self, pair: _Pair, waiting: tuple[Waiting, ...], elsewhere: tuple[Elsewhere, ...]) -> str:
+        """Say in a sentence who is where."""
+        if pair.together and pair.other:
+            one, other = (self._waiting(begun) for begun in (pair.one, pair.other))
+            where = f"Call {one.sequence} on ranks {_list(one.group)}"
+            return f"{where}: rank {one.rank} calls {_call(one)}, rank {other.rank} {_call(other)}."
+        calls = ((f"{_call(rank)}, call {rank.sequence} on ranks {_list(rank.group)}", rank.rank) for rank in waiting)
+        parts = [f"{_ranks(ranks)} in {what}" for what, ranks in _grouped(calls)]
+        away = [f"{_ranks(ranks)} {what}" for what, ranks in _grouped((_doing(rank), rank.rank) for rank in elsewhere)]
+        return f"Waiting: {'; '.join(parts)}. {'Elsewhere: ' + '; '.join(away) + '.' if away else ''}".strip()
+
+    def _at(self, place: Place | None = None) -> str:
+        return f"{self.names.shorten(place.file)}:{place.line}" if place else "a line outside your files"
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A place where one rank made more calls than another."""
+
+    call: Call
+    rank: int
+    other: int
+    more: int
+    fewer: int
+
+
+def _call(rank: Waiting) -> str:
+    """Describe a call with its tensor and line."""
+    tensor = f" of {rank.dtype}{list(rank.shape)}" if rank.dtype else ""
+    at = f" at {rank.file}:{rank.line}" if rank.file else ""
+    code = f" `{rank.code[:80]}`" if rank.code else ""
+    return f"{rank.collective}{tensor}{at}{code}"
+
+
+def _doing(rank: Elsewhere) -> str:
+    at = f" at {rank.file}:{rank.line}" if rank.file else ""
+    code = f" `{rank.code[:80]}`" if rank.code else ""
+    return {"ended": f"has ended, exit status 0{at}{code}", "running": f"is{at or ' running'}{code}"}.get(
+        rank.status, f"{rank.status}{at}{code}"
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _grouped(pairs: Iterable[tuple[str, int]]) -> Iterable[tuple[str, list[int]]]:
+    groups: dict[str, list[int]] = {}
+    for what, rank in pairs:
+        groups.setdefault(what, []).append(rank)
+    return groups.items()
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {_list(ranks)}"
+
+
+def _list(ranks: Iterable[int]) -> str:
+    """Write ranks, runs of three and more as first-last."""
+    numbers = sorted(ranks)
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ", ".join(map(str, numbers))
