@@ -218,9 +218,12 @@ class _Run:
         sides_of = {site.rank for site, _, _ in conditional}
         if conditional and len(sides_of) == 1:
             site, place, test = conditional[0]
-            only = f"{site.call.kind} at {self._at(place)} is reached under `{test.text}` (line {test.line})"
-            late = "" if self._is_at(pair, site) else "; the calls after it were paired with the wrong ones"
-            return "rank_conditional_collective", f"{only}, on rank {site.rank} only{late}."
+            who = _ranks([rank for rank in site.call.ranks if self._made(rank, site.call)])
+            only = (
+                f"Only {who} made the {site.call.kind} at {self._at(place)}: `{test.text}` (line {test.line}) decides."
+            )
+            late = "" if self._is_at(pair, site) else " The calls after it were paired with the wrong ones."
+            return "rank_conditional_collective", only + late
         return self._repeated([site for site in found if site.fewer > 0], pair)
 
     def _repeated(self, sites: list[_Site], pair: _Pair) -> tuple[HangKind, str] | None:
@@ -281,6 +284,9 @@ class _Run:
         """Return the conditions on the rank that a call was reached under, innermost line first."""
         tests = [(place, rank_condition(place.file, place.line)) for place in site.call.places]
         return [(place, test) for place, test in tests if test is not None]
+
+    def _made(self, rank: int, call: Call) -> bool:
+        return (call.kind, call.places) in self._per_place(rank, call.ranks)
 
     def _is_at(self, pair: _Pair, site: _Site) -> bool:
         """Return whether a rank waits at the very call that only it made."""

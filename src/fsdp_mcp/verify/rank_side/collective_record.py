@@ -34,7 +34,7 @@ def activate(path: Path, is_users: Callable[[str], bool]) -> None:
 
 
 class _AfterImport:
-    """Finds torch.distributed as it would have been found, and calls a function when it has been imported.
+    """Finds torch as it would have been found, and calls a function when it has been imported.
 
     Importing it ourselves would be too early for a script that first sets variables which torch reads.
     """
@@ -44,7 +44,7 @@ class _AfterImport:
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:
         """Return the spec with a loader that calls the function at its end; None for other modules."""
-        if name != "torch.distributed":
+        if name != "torch":
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
@@ -118,7 +118,10 @@ class _Recorder:
     def install(self) -> None:
         """Replace the CPU kernels of the operators and the functions that make groups."""
         import torch
+        import torch.distributed
 
+        if not torch.distributed.is_available():
+            return
         c10d = sys.modules[_C10D]
         self._unbox = torch._C._distributed_c10d.ProcessGroup.unbox
         self._ranks_of = c10d.get_process_group_ranks
