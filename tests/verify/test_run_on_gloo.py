@@ -27,7 +27,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        subprocess.Popen(["sleep", "1000", os.environ["TMPDIR"]], start_new_session=True)
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
         time.sleep(1000)
     os._exit(0)
 os.wait()
