@@ -60,6 +60,10 @@ class Sign(str, Enum):
     """Flight-recorder dumps: the ranks agree, and there is no dump of others in the group."""
     RECORDER_ALL_WAIT = "recorder_all_wait"
     """Flight-recorder dumps: every rank of the group called the same and none completed it."""
+    STACKS_DIFFER = "stacks_differ"
+    """py-spy dumps of several processes: their main threads stand at different places."""
+    STACKS_AGREE = "stacks_agree"
+    """py-spy dumps of several processes: all stand in the same collective at the same line."""
 
 
 class Reference(Value):

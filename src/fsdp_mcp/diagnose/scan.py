@@ -16,6 +16,7 @@ from fsdp_mcp.diagnose.page import FailurePage
 from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Matcher, Use, template_of
 from fsdp_mcp.diagnose.prefix import Origin
 from fsdp_mcp.diagnose.reading import RawLine
+from fsdp_mcp.diagnose.stacks import Stack, StackReader
 from fsdp_mcp.models import Value
 
 _MOST_TEMPLATES = 20_000
@@ -92,6 +93,8 @@ class Scan:
     hosts: set[str] = field(default_factory=set)
     dumps: Sequence[Dump] = ()
     """Flight-recorder dumps that came with the log."""
+    stacks: Sequence[Stack] = ()
+    """Of py-spy dumps in the log."""
 
     def of(self, owner: str, part: str) -> list[Event]:
         """Return the events of one part of a page, or of one kind of known line, in order."""
@@ -121,7 +124,7 @@ def scan(lines: Iterable[RawLine], matcher: Matcher) -> Scan:
         scanner.take(line)
         if scanner.found.lines % 50_000 == 0:
             call.report(scanner.found.lines, None, f"{scanner.found.lines:,} lines read")
-    return scanner.found
+    return scanner.end()
 
 
 class _Scanner:
@@ -132,6 +135,7 @@ class _Scanner:
         self._recent: dict[tuple[str, int | None], deque[str]] = {}
         self._tracebacks: dict[tuple[str, int | None], list[str]] = {}
         self._counts: dict[tuple[Use, int | None], int] = {}
+        self._stacks = StackReader()
         self._elastic: tuple[int, int] | None = None
         self._file, self._rank_of_file = "", None
 
@@ -151,6 +155,7 @@ class _Scanner:
         key = (raw.file, rank)
         if self._tracebacks and key in self._tracebacks:
             self._go_on_with_traceback(key, raw, origin, rest)
+        self._stacks.take(rest, number=raw.number, file=raw.file, rank=rank)
         candidates = self._candidates(rest)
         if candidates:
             self._note_events(raw, origin, rank, rest, candidates)
@@ -158,6 +163,12 @@ class _Scanner:
         if recent is None:
             recent = self._recent[key] = deque(maxlen=_LINES_KEPT)
         recent.append(text)
+
+    def end(self) -> Scan:
+        """Return what was found in all lines."""
+        self._stacks.take("", number=self.found.lines, file=self._file, rank=None)
+        self.found.stacks = self._stacks.stacks
+        return self.found
 
     def _rank(self, origin: Origin, file: str) -> int | None:
         """Return the rank of a line: its prefix, else its file, else the local rank where there is one host."""

@@ -12,6 +12,7 @@ from fsdp_mcp.diagnose.answer import spans
 from fsdp_mcp.diagnose.flight_recorder import compare
 from fsdp_mcp.diagnose.page import FailurePage, Sign
 from fsdp_mcp.diagnose.scan import Event, Place, Raised, Scan
+from fsdp_mcp.diagnose.stacks import Stack, groups_of
 from fsdp_mcp.models import Value
 
 _COMPARED_HOSTS = {
@@ -47,7 +48,7 @@ class DefaultTimeout(Value):
 
 def find_signs(scan: Scan, pages: Sequence[FailurePage]) -> dict[Sign, SignFound]:
     """Return what the lines of several ranks or hosts say together."""
-    found = [*_recorded(scan), *_timed_out(scan), *_hosts(scan), *_raised(scan, pages)]
+    found = [*_recorded(scan), *_stood(scan), *_timed_out(scan), *_hosts(scan), *_raised(scan, pages)]
     return {each.sign: each for each in found}
 
 
@@ -69,6 +70,33 @@ def _recorded(scan: Scan) -> Iterator[SignFound]:
         for dump, record in compared.records
     ]
     yield SignFound(compared.sign, places, compared.parts)
+
+
+def _stood(scan: Scan) -> Iterator[SignFound]:
+    """Compare where the processes of py-spy dumps stand."""
+    groups = list(groups_of(scan.stacks))
+    if len(scan.stacks) < 2 or not any(stack.collective for stack in scan.stacks):
+        return
+    told = "; ".join(f"{where} ({len(stacks)}: {_processes(stacks)})" for where, stacks in groups)
+    places = [
+        Place(
+            scan.lines + number,
+            stacks[0].line,
+            stacks[0].file,
+            stacks[0].rank,
+            "",
+            None,
+            f"process {stacks[0].process}: {where}",
+        )
+        for number, (where, stacks) in enumerate(groups)
+    ]
+    yield SignFound(Sign.STACKS_DIFFER if len(groups) > 1 else Sign.STACKS_AGREE, places, {"stacks": told})
+
+
+def _processes(stacks: Sequence[Stack]) -> str:
+    """Name the ranks of processes where they are known, else the first few process numbers."""
+    ranks = spans(stack.rank for stack in stacks)
+    return f"rank {ranks}" if ranks else "process " + ", ".join(stack.process for stack in stacks[:4])
 
 
 def _timed_out(scan: Scan) -> Iterator[SignFound]:
