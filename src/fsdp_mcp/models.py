@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -167,6 +168,10 @@ class Diagnosis(Value):
     cause: str
     fix: str
     url: str
+
+
+Diagnose = Callable[[str], Diagnosis | None]
+"""Takes a log, returns the known failure that it shows."""
 
 
 class Mapped(Value):

@@ -224,6 +224,10 @@ def _run_ranks() -> object:
     return _load("fsdp_mcp.verify.run:run_ranks")
 
 
+def _known_failure() -> object:
+    return _load("fsdp_mcp.diagnose.diagnose_log:known_failure")
+
+
 TOOLS: tuple[Tool, ...] = (
     Tool(
         "search_docs",
@@ -253,6 +257,7 @@ TOOLS: tuple[Tool, ...] = (
         idempotent=False,
         runs_code=True,
         starts_ranks=True,
+        joins={"diagnose": _known_failure},
     ),
     Tool("diagnose_log", "fsdp_mcp.diagnose.diagnose_log:diagnose_log", "Diagnose a failure log"),
 )

@@ -15,6 +15,7 @@ from fsdp_mcp.__main__ import main
 from fsdp_mcp.diagnose.diagnose_log import diagnose_log
 from fsdp_mcp.diagnose.show import show
 from fsdp_mcp.errors import BadArgument, Forbidden
+from fsdp_mcp.toolbox import find_tool
 
 TIMED_OUT = (
     "[rank{rank}]:[E304 10:22:41.{rank}00 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation"
@@ -121,3 +122,10 @@ def test_secrets_are_never_quoted_and_names_are_masked_on_request() -> None:
     assert masked.evidence[0].text == (
         f"{line.replace('node-a', 'host-1')} <address> /home/<user>/run.py <mail> HF_TOKEN=<secret> https://<secret>@host/"
     )
+
+
+def test_a_run_on_gloo_tells_the_known_failure_behind_its_error() -> None:
+    code = "import torch.distributed as dist\nfor _ in range(2):\n    dist.init_process_group('gloo')\n"
+    report = find_tool("run_on_gloo").call({"code": code, "world_size": 1})
+    assert report.diagnosis.id == "group-initialised-twice"
+    assert "Known failure: The default process group is initialised twice." in report.render()

@@ -13,6 +13,7 @@ from pydantic import Field
 from fsdp_mcp import call
 from fsdp_mcp.diagnose.answer import LogDiagnosis
 from fsdp_mcp.errors import BadArgument
+from fsdp_mcp.models import Diagnosis
 
 _MOST_TEXT_BYTES = 16 << 20
 _MOST_FILES = 4096
@@ -38,6 +39,14 @@ def diagnose_log(
     if path is not None:
         return explain.explain_files(_files(path), torch_version=torch_version, mask=mask)
     return explain.explain(reading.lines_of_text(_checked(log or "")), torch_version=torch_version, mask=mask)
+
+
+def known_failure(log: str) -> Diagnosis | None:
+    """Return the known failure that a log shows, if a line of it says so rather than a comparison of ranks."""
+    from fsdp_mcp.diagnose import explain
+    from fsdp_mcp.diagnose.reading import lines_of_text
+
+    return explain.known_failure(lines_of_text(log))
 
 
 def diagnose_files(names: Sequence[str], *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:

@@ -15,6 +15,7 @@ from fsdp_mcp.diagnose.patterns import Matcher
 from fsdp_mcp.diagnose.reading import RawLine, lines_of_files
 from fsdp_mcp.diagnose.scan import Place, Scan, matcher_of, scan
 from fsdp_mcp.diagnose.signs import world
+from fsdp_mcp.models import Diagnosis
 
 _MOST_EVIDENCE = 5
 _LONGEST_EVIDENCE = 300
@@ -28,6 +29,15 @@ def _matcher() -> Matcher:
 def explain(lines: Iterable[RawLine], *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:
     """Return the cause of the failure that the lines tell of, or that they tell of none that is known."""
     return _answer(scan(lines, _matcher()), torch_version, mask=mask)
+
+
+def known_failure(lines: Iterable[RawLine]) -> Diagnosis | None:
+    """Return the cause that a line says outright, or None."""
+    verdict = judge(scan(lines, _matcher()), failure_pages())
+    if not verdict.findings or verdict.findings[0].page.role != "cause" or not verdict.findings[0].page.match:
+        return None
+    first = _finding(verdict, 0)
+    return Diagnosis(id=first.id, title=first.title, cause=first.cause, fix=first.fix, url=first.url)
 
 
 def explain_files(paths: Sequence[Path], *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fsdp_mcp import call
 from fsdp_mcp.errors import BadArgument, Forbidden
-from fsdp_mcp.models import Program, RunReport
+from fsdp_mcp.models import Diagnose, Program, RunReport
 from fsdp_mcp.target import Target, require_torch
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def run_on_gloo(
     project_dir: Annotated[str | None, Field(description="Put on the import path")] = None,
     map_cuda_to_cpu: Annotated[bool, Field(description="Run CUDA calls on CPU")] = True,
     compare: Annotated[str | None, Field(description="Also run and compare: single_process, ddp, code or path")] = None,
+    diagnose: Diagnose = lambda _: None,
 ) -> RunReport:
     """Run a torch.distributed script on CPU ranks over Gloo; say how each ended and the line it failed or hangs at.
 
@@ -60,9 +61,15 @@ def run_on_gloo(
     )
     target = require_torch()
     _check_parses(script.text, target)
-    if compare is None:
-        return _run(program, target)
-    return _run_both(program, compare, target)
+    report = _run(program, target) if compare is None else _run_both(program, compare, target)
+    return report if report.ok else report.model_copy(update={"diagnosis": diagnose(_log(report))})
+
+
+def _log(report: RunReport) -> str:
+    """Return what the ranks that failed by themselves wrote, as a launcher would print it."""
+    failed = [rank for rank in report.ranks if rank.status == "error" or (rank.error and rank.status == "killed")]
+    texts = {rank.rank: f"{rank.output}\n{rank.error.traceback if rank.error else ''}" for rank in failed}
+    return "\n".join(f"[rank{rank}]: {line}" for rank, text in texts.items() for line in text.splitlines())
 
 
 _VARIANTS = ("single_process", "ddp")
