@@ -2,10 +2,10 @@
 
 **Tolerance.** Two variants that compute the same mathematics differ by the order of their sums. A sum of n products has
 a relative error of about `eps * sqrt(n)` when the roundings are independent (Higham, Accuracy and Stability of
-Numerical Algorithms, section 4; the bound without independence has n in place of its root). One step may therefore
-differ by
+Numerical Algorithms; the bound without independence has n in place of its root). One step may therefore differ by
 
-    tolerance = eps32 * sqrt(n) * sqrt(D)  +  eps_low * sqrt(D) / 2
+    loss:      eps32 * sqrt(n)            +  eps_low / 2
+    gradients: (eps32 * sqrt(n)  +  eps_low / 2) * sqrt(D)
 
 - n: the largest dimension of a parameter, at least 256 for the examples of a batch, times the world size.
 - D: the number of parameter tensors, for as many layers pass the error on.
@@ -13,7 +13,8 @@ differ by
   in float32 and rounded once, so it has no root of n. eps32 is that of float64 where every tensor is float64.
 
 relative to the loss, and to the largest gradient of the step in any parameter: a gradient that is zero in exact
-arithmetic is noise at that scale. Step t starts from parameters that already differ, so it is given t times as much.
+arithmetic is noise at that scale. Step t starts from parameters that already differ by the roundings of t steps, so it
+is given sqrt(t) times as much.
 A final parameter may differ by what the gradients allow: an optimizer that divides by the gradient's own size, such as
 Adam, turns noise in a gradient near zero into a whole step, so an element may differ by the share of noise in its
 gradients, at most 2, times the farthest that any parameter moved.
@@ -26,7 +27,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsdp_mcp.errors import EnvironmentProblem
 from fsdp_mcp.models import Comparison, Difference, Program
@@ -80,15 +81,21 @@ def compare(first: Variant, second: Variant, kind: str, target: Target) -> Compa
         return Comparison(variant=kind, equal=None, notes=(f"The second variant failed: {second.failure}",))
     if first.failure is not None:
         return Comparison(variant=kind, equal=None, notes=("The first variant failed, see above.",))
-    tolerance = step_tolerance([*first.numbers, *second.numbers], max(first.world_size, second.world_size))
-    losses, loss_step = _losses(first.losses, second.losses, tolerance)
-    found = _tensors(first.facts, second.facts, tolerance, target)
+    numbers = [*first.numbers, *second.numbers]
+    tolerance = step_tolerance(numbers, max(first.world_size, second.world_size))
+    losses, loss_step = _losses(first.losses, second.losses, tolerance.loss)
+    found = _tensors(first.facts, second.facts, tolerance.gradient, target)
     gradients, parameters, start = (_difference(found[key]) for key in ("gradients", "parameters", "start"))
     steps = [step for step in (loss_step, found["first_step"]) if step is not None]
     same_length = len(first.losses) == len(second.losses)
     compared = [difference for difference in (losses, gradients, parameters) if difference is not None]
     same_start = start is None or start.within
     notes = _notes(found, min(steps, default=None), same_start=same_start, kind=kind)
+    if _lowest_precision(numbers) > _EPSILON["torch.float32"]:
+        notes = (*notes, "The tolerance is that of the low precision in use; in float32 smaller differences show.")
+    most = max((rank.tensors for rank in numbers), default=0)
+    if found["names"] < most:
+        notes = (*notes, f"Gradients and values of {found['names']} of {most} parameters were compared.")
     if not same_length:
         notes = (f"Steps: {len(first.losses)} and {len(second.losses)}.", *notes)
     equal = same_length and same_start and all(difference.within for difference in compared)
@@ -103,15 +110,25 @@ def compare(first: Variant, second: Variant, kind: str, target: Target) -> Compa
     )
 
 
-def step_tolerance(numbers: Sequence[RankNumbers], world_size: int) -> float:
-    """Return the relative difference that rounding explains in one step, by the formula above."""
-    precisions = [_EPSILON.get(name, _EIGHT_BITS) for rank in numbers for name in rank.precisions if "float" in name]
-    lowest = max(precisions, default=_EPSILON["torch.float32"])
+class Tolerance(NamedTuple):
+    """Relative differences that rounding explains in one step, by the formulas above."""
+
+    loss: float
+    gradient: float
+
+
+def step_tolerance(numbers: Sequence[RankNumbers], world_size: int) -> Tolerance:
+    """Return what rounding explains for ranks of these precisions and sizes."""
+    lowest = _lowest_precision(numbers)
     single = min(lowest, _EPSILON["torch.float32"])
     terms = world_size * max([_LEAST_TERMS, *(rank.largest_dimension for rank in numbers)])
-    depth = math.sqrt(max([1, *(rank.tensors for rank in numbers)]))
-    rounded = lowest / 2 * depth if lowest > single else 0.0
-    return single * math.sqrt(terms) * depth + rounded
+    loss = single * math.sqrt(terms) + (lowest / 2 if lowest > single else 0.0)
+    return Tolerance(loss, loss * math.sqrt(max([1, *(rank.tensors for rank in numbers)])))
+
+
+def _lowest_precision(numbers: Sequence[RankNumbers]) -> float:
+    known = [_EPSILON.get(name, _EIGHT_BITS) for rank in numbers for name in rank.precisions if "float" in name]
+    return max(known, default=_EPSILON["torch.float32"])
 
 
 def _losses(first: list[float], second: list[float], tolerance: float) -> tuple[Difference | None, int | None]:
@@ -123,7 +140,7 @@ def _losses(first: list[float], second: list[float], tolerance: float) -> tuple[
         size = max(abs(one), abs(other)) if math.isfinite(one) and math.isfinite(other) else 1.0
         absolute = 0.0 if one == other or (math.isnan(one) and math.isnan(other)) else abs(one - other)
         absolute = absolute if math.isfinite(absolute) else 1e300
-        allowed = tolerance * step * size
+        allowed = tolerance * math.sqrt(step) * size
         ratio = absolute / allowed if allowed else float(absolute > 0) * 1e300
         if ratio > 1 and over is None:
             over = step

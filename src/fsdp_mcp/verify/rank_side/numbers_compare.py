@@ -1,9 +1,9 @@
 """Compares what two variants saved; run as a script by the target interpreter: two folders and the tolerance of a step.
 
 Prints one line of JSON. Tolerances are per element, the reasons for them stand in `fsdp_mcp/verify/comparison.py`:
-a gradient may differ by `tolerance * step * G`, G the largest gradient of that step in any parameter; a final value by
-what gradients that differ so can have changed: `M * min(2, largest share of noise in its gradients)`, M the farthest
-that any parameter moved, and the rounding of the value itself.
+a gradient may differ by `tolerance * sqrt(step) * G`, G the largest gradient of that step in any parameter; a
+final value by what gradients that differ so can have changed: `M * min(2, largest share of noise in its gradients)`,
+M the farthest that any parameter moved, and the rounding of the value itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _gradients(first: Path, second: Path, tolerance: float, noise: Tensors) -> t
     for step in _steps(first, second):
         pair = _load(first, f"gradient{step}"), _load(second, f"gradient{step}")
         scale = max([_largest(value) for value in pair[0].values()] or [0.0])
-        allowed = tolerance * step * scale
+        allowed = tolerance * math.sqrt(step) * scale
         found = _worst(pair, lambda name, value: torch.full_like(value, allowed), scale)  # noqa: B023, used at once
         for name in set(pair[0]) & set(pair[1]):
             share = allowed / pair[0][name].abs().clamp(min=1e-300)
