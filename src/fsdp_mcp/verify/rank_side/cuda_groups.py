@@ -17,6 +17,7 @@ from .cuda_record import Record
 def map_distributed(record: Record) -> None:
     """Put the mappings in place."""
     _map_groups(record)
+    _map_calls_on_groups(record)
     _map_meshes(record)
     _map_data_parallel(record)
     _map_batch_norm(record)
@@ -52,6 +53,13 @@ def _map_groups(record: Record) -> None:
         args, kwargs = changed(original, args, kwargs, **changes)
         return original(*args, **kwargs)
 
+    for name in ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"):
+        wrap(dist.distributed_c10d, name, with_gloo, copies_below="torch.distributed")
+
+
+def _map_calls_on_groups(record: Record) -> None:
+    """Leave out the devices of calls that take one, and make by hand what Gloo has not."""
+
     def barrier(original: Any, *args: Any, **kwargs: Any) -> Any:
         def left_out(devices: Any) -> None:
             if devices is not None:
@@ -77,8 +85,6 @@ def _map_groups(record: Record) -> None:
         groups = [(ranks, dist.new_group([members[rank] for rank in ranks])) for ranks in split_ranks]
         return next((group for ranks, group in groups if members.index(dist.get_rank()) in ranks), None)
 
-    for name in ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"):
-        wrap(dist.distributed_c10d, name, with_gloo, copies_below="torch.distributed")
     for name, wrapper in (
         ("barrier", barrier),
         ("_coalescing_manager", coalescing),
