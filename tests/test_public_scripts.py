@@ -31,6 +31,11 @@ def failed(type_: str, message: str) -> RunReport:
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'data/train.bin'", "named reason"),
         ("SystemExit", "exit status 2", "named reason"),
         ("ValueError", "shapes differ", "named reason"),
+        (
+            "ProcessRaisedException",
+            'Traceback:\n  init_process_group("nccl")\nValueError: no MASTER_ADDR',
+            "named reason",
+        ),
         ("RuntimeError", "Cannot access accelerator device when none is available.", "mapping fault"),
         ("AttributeError", "'CpuStream' object has no attribute 'handle'", "mapping fault"),
     ],

@@ -241,9 +241,14 @@ def _stopped(error: CodeError, report: RunReport, script: Script) -> Verdict:
         error.type in ("OSError", "URLError", "RuntimeError") and _OFFLINE.search(error.message)
     ):
         return Verdict("named reason", f"data or weights are not there: {why}")
-    if _SPEAKS_OF_DEVICES.search(error.message):
+    if _SPEAKS_OF_DEVICES.search(_said(error)):
         return Verdict("mapping fault", why)
     return Verdict("named reason", why)
+
+
+def _said(error: CodeError) -> str:
+    """Return the message; of one that quotes the traceback of a spawned rank, the last line."""
+    return error.message.strip().splitlines()[-1] if "Traceback" in error.message else error.message
 
 
 def _import(error: CodeError, script: Script, why: str) -> Verdict:
@@ -262,7 +267,9 @@ def _why(report: RunReport) -> str:
     if first is None:
         return "no failure"
     place = f" at {first.file}:{first.line}" if first.file else ""
-    return textwrap.shorten(f"{first.status}: {first.message}", 200) + place
+    error = report.ranks[first.rank].error
+    message = f"{error.type}: {_said(error)}" if error else first.message
+    return textwrap.shorten(f"{first.status}: {message}", 200) + place
 
 
 def _last_line(report: RunReport) -> str:

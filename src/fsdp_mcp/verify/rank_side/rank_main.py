@@ -40,6 +40,7 @@ def environment(job: Job, rank: int, port: int) -> dict[str, str]:
         **({} if job.starts_ranks else _set_by_torchrun(job, rank, port)),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONDONTWRITEBYTECODE": "1",  # also for processes that a rank starts
         "HOME": home,
         "TMPDIR": temporary,
         "TEMP": temporary,
