@@ -380,7 +380,7 @@ class Program:
         project_dir: a folder put on the import path, or None.
         map_cuda_to_cpu: run CUDA calls of the program on the CPU and report each mapping.
         work_dir: an existing folder to run in, which is kept; None makes a scratch folder and removes it.
-        variant: keep gradients and parameters for a comparison, with FSDP as written or replaced by DDP.
+        variant: keep gradients and parameters for a comparison, as written, without dropout, or with DDP for FSDP.
     """
 
     files: dict[str, str]
@@ -392,7 +392,7 @@ class Program:
     project_dir: Path | None = None
     map_cuda_to_cpu: bool = False
     work_dir: Path | None = None
-    variant: Literal["as_is", "ddp"] | None = None
+    variant: Literal["as_is", "without_dropout", "ddp"] | None = None
 
 
 class Receipt(Value):

@@ -50,12 +50,13 @@ def variants(program: Program, second: str | Program) -> tuple[Program, Program]
         program: the first.
         second: another program, or what to change in the first: `single_process` or `ddp`.
     """
+    if second == "single_process":
+        both = replace(program, variant="without_dropout")
+        return both, replace(both, world_size=1, nodes=1)
     first = replace(program, variant="as_is")
     if isinstance(second, Program):
         return first, replace(second, variant="as_is")
-    if second == "ddp":
-        return first, replace(program, variant="ddp")
-    return first, replace(program, variant="as_is", world_size=1, nodes=1)
+    return first, replace(program, variant="ddp")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def compare(first: Variant, second: Variant, kind: str, target: Target) -> Compa
     notes = _notes(found, min(steps, default=None), same_start=same_start, kind=kind)
     if _lowest_precision(numbers) > _EPSILON["torch.float32"]:
         notes = (*notes, "The tolerance is that of the low precision in use; in float32 smaller differences show.")
+    if any(rank.dropout for rank in numbers):
+        notes = (*notes, "Dropout was off in both: ranks together draw other masks than one process.")
     most = max((rank.tensors for rank in numbers), default=0)
     if found["names"] < most:
         notes = (*notes, f"Gradients and values of {found['names']} of {most} parameters were compared.")

@@ -27,6 +27,7 @@ class RankNumbers:
         first_nan: monotonic time, step, what, file, line.
         checks: step, "parameter" or "gradient", and rows of checksums.
         precisions: data types that products were computed in.
+        dropout: whether dropout was turned off, for a comparison.
         tensors: number of parameters.
         largest_dimension: of any parameter.
     """
@@ -36,6 +37,7 @@ class RankNumbers:
     first_nan: tuple[float, int, str, str | None, int | None] | None = None
     checks: list[tuple[int, str, list[Any]]] = field(default_factory=list)
     precisions: set[str] = field(default_factory=set)
+    dropout: bool = False
     tensors: int = 1
     largest_dimension: int = 1
 
@@ -74,7 +76,8 @@ def _take(row: list[Any], found: RankNumbers, pending: list[float]) -> None:
     if kind == "b":
         pending.append(float(row[1]))
     elif kind == "s":
-        found.losses.append(math.fsum(pending) if all(map(math.isfinite, pending)) else sum(pending))
+        if pending:
+            found.losses.append(math.fsum(pending) if all(map(math.isfinite, pending)) else sum(pending))
         found.steps += 1
         pending.clear()
     elif kind == "nan" and found.first_nan is None:
@@ -83,6 +86,8 @@ def _take(row: list[Any], found: RankNumbers, pending: list[float]) -> None:
         found.checks.append((int(row[1]), str(row[2]), list(row[3])))
     elif kind == "precision":
         found.precisions.add(str(row[1]))
+    elif kind == "dropout":
+        found.dropout = True
     elif kind == "model":
         found.tensors, found.largest_dimension = int(row[1]["tensors"]), int(row[1]["largest_dimension"])
 

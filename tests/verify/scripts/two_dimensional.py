@@ -10,7 +10,7 @@ dist.init_process_group("gloo")
 size = 2 if dist.get_world_size() == 4 else 1
 mesh = init_device_mesh("cpu", (size, size), mesh_dim_names=("dp", "tp"))
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.LayerNorm(12), torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 5))
+model = torch.nn.Sequential(torch.nn.LayerNorm(12), torch.nn.Linear(12, 16), torch.nn.Dropout(), torch.nn.Linear(16, 5))
 parallelize_module(model, mesh["tp"], {"1": ColwiseParallel(), "3": RowwiseParallel()})
 fully_shard(model[1], mesh=mesh["dp"])
 fully_shard(model, mesh=mesh["dp"])

@@ -37,7 +37,7 @@ class Job:
         fresh: whether each rank has to be a process that has not imported torch yet.
         starts_ranks: whether the script starts its ranks itself, so that it has to find no variables of torchrun.
         map_cuda: whether to map CUDA calls to the CPU.
-        variant: `as_is` or `ddp` when gradients and parameters are to be saved for a comparison.
+        variant: `as_is`, `without_dropout` or `ddp` when gradients and parameters are to be saved for a comparison.
         scratch_bytes: the most that all files below the scratch folder may have.
         memory_share: the most of the free memory that all ranks together may use.
     """

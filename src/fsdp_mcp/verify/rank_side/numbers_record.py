@@ -2,7 +2,7 @@
 
 Every line is in the file before the script goes on, so that a rank which is killed leaves what it saw. A line is JSON:
 `["b", value]` for a backward, `["s"]` for a step, `["nan", ...]`, `["model", ...]`, `["precision", name]`,
-`["check", ...]`, `["left_out", n]`, `["stopped", why]`.
+`["check", ...]`, `["dropout"]`, `["left_out", n]`, `["stopped", why]`.
 Nothing here communicates, draws random numbers or raises into the script.
 """
 
@@ -69,16 +69,19 @@ def _install(job: Job, rank: int, is_users: Callable[[str], bool]) -> None:
     import torch
 
     capture = None
+    log = Log(job.report_path("numbers", rank))
     if job.variant is not None:
         from .numbers_capture import Capture
 
         _seed()
         capture = Capture(Path(job.scratch, "numbers"), rank)
+        if job.variant == "without_dropout":
+            _turn_dropout_off(torch.nn.functional, log)
         if job.variant == "ddp":
             from . import numbers_ddp
 
             numbers_ddp.replace_fsdp()
-    recorder = Recorder(Log(job.report_path("numbers", rank)), is_users, rank, capture)
+    recorder = Recorder(log, is_users, rank, capture)
     _watch_backward(torch, recorder)
     _watch_precision(torch, recorder)
     try:
@@ -101,15 +104,45 @@ def _seed() -> None:
         numpy.random.seed(SEED)
 
 
+def _turn_dropout_off(functional: Any, log: Log) -> None:
+    """Keep every element, and say so once: ranks together draw other masks than one process does."""
+    said: list[bool] = []
+
+    def say() -> None:
+        if not said:
+            said.append(True)
+            log.write("dropout")
+
+    def kept(original: Any, *args: Any, **kwargs: Any) -> Any:
+        say()
+        return original(args[0] if args else kwargs["input"], p=0.0, training=False)
+
+    def attention(original: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        given: list[Any] = [*args, *[None, 0.0][len(args) :]]
+        mask, dropout, *more = given
+        if kwargs.pop("dropout_p", dropout):
+            say()
+        return original(query, key, value, kwargs.pop("attn_mask", mask), 0.0, *more, **kwargs)
+
+    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    for name, stand_in in (*((name, kept) for name in names), ("scaled_dot_product_attention", attention)):
+        original = getattr(functional, name, None)
+        if original is not None:
+            setattr(functional, name, functools.partial(stand_in, original))
+
+
 def _watch_backward(torch: Any, recorder: Recorder) -> None:
     """See every backward of a scalar: Tensor.backward looks this function up when it is called."""
     original = torch.autograd.backward
 
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if grad_tensors is None:
-            recorder.before_backward(tensors)
-        return original(tensors, grad_tensors, *args, **kwargs)
+        recorder.before_backward(tensors, grad_tensors)
+        recorder.depth += 1
+        try:
+            return original(tensors, grad_tensors, *args, **kwargs)
+        finally:
+            recorder.depth -= 1
 
     torch.autograd.backward = backward
 
@@ -185,6 +218,7 @@ class Recorder:
     def __init__(self, log: Log, is_users: Callable[[str], bool], rank: int, capture: Any) -> None:
         self.log = log
         self.stopped = ""
+        self.depth = 0
         self._is_users = is_users
         self._rank = rank
         self._capture = capture
@@ -202,16 +236,22 @@ class Recorder:
         return torch.no_grad()
 
     @_quietly
-    def before_backward(self, tensors: Any) -> None:
-        """Note the value that is differentiated, when it is a scalar."""
-        losses = [tensors] if not isinstance(tensors, (list, tuple)) else tensors
-        values = [_scalar(loss) for loss in losses]
-        numbers = [value for value in values if value is not None]
-        if not numbers or _compiling():
+    def before_backward(self, tensors: Any, gradients: Any) -> None:
+        """Note the value that is differentiated, when it is a scalar; a pipeline stage other than the last has none.
+
+        A backward inside another, as of checkpointed layers, belongs to that.
+        """
+        if self.depth or _compiling():
             return
         if self._stepped:
             self._step += 1
             self._stepped = False
+        given = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+        losses = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+        values = [_scalar(loss) for loss in losses] if all(gradient is None for gradient in given) else []
+        numbers = [value for value in values if value is not None]
+        if not numbers:
+            return
         loss = sum(numbers)
         self.log.write("b", loss)
         if not math.isfinite(loss):
