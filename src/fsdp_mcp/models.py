@@ -335,7 +335,8 @@ class Elsewhere(Value):
     """A rank that does not take part."""
 
     rank: int
-    status: Literal["ended", "failed", "running", "waiting"]
+    status: Literal["ended", "failed", "running"]
+    collective: str | None = Field(default=None, description="Function of torch.distributed that it is in")
     file: str | None = None
     line: int | None = None
     code: str | None = None

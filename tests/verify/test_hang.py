@@ -1,5 +1,7 @@
 """Why ranks wait for each other, on real ranks: one script for each of the kinds that need different evidence."""
 
+from pathlib import Path
+
 import pytest
 from tools import hang_kinds
 
@@ -8,6 +10,7 @@ from fsdp_mcp.tokens import estimate_tokens
 from fsdp_mcp.verify.run import run_on_gloo
 
 pytestmark = pytest.mark.ranks
+SCRIPTS = Path(__file__).parent / "scripts"
 CASES = {case.name: case for case in hang_kinds.cases()}
 SOONER_THAN_THE_LIMIT = (
     "rank_conditional_helper",
@@ -40,7 +43,7 @@ def test_a_slow_rank_is_no_hang_until_time_runs_out() -> None:
     report = run_on_gloo(code, timeout_seconds=6)
     kind, explanation = explained(report)
     assert kind == "slow_or_stuck_elsewhere"
-    assert "rank 0 is at train.py:10 `time.sleep(1000)`" in explanation
+    assert "rank 0 running at train.py:10 `time.sleep(1000)`" in explanation
 
 
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "sys.exit('no data')"])
@@ -59,22 +62,15 @@ dist.all_reduce(torch.ones(1))
     assert (report.first_failure.rank, report.ok) == (1, False)
 
 
-def test_calls_are_counted_per_rank_kind_and_group() -> None:
-    code = """
-import torch
-import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
-model(torch.ones(1, 4)).sum().backward()
-functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD).sum()
-dist.barrier()
-"""
-    report = run_on_gloo(code)
-    found = {(one.rank, one.kind): (one.count, one.bytes) for one in report.collectives}
-    assert report.ok, report.render()
-    assert (found[0, "all_reduce"], found[1, "all_reduce"], found[1, "barrier"][0]) == ((2, 100), (2, 100), 1)
-    assert {one.group for one in report.collectives} == {(0, 1)}
+def test_calls_are_counted_per_rank_kind_and_group_and_none_of_them_is_taken_for_a_hang() -> None:
+    report = run_on_gloo((SCRIPTS / "every_collective.py").read_text(encoding="utf-8"), world_size=4)
+    assert (report.ok, report.hang) == (True, None), report.render()
+    world = {one.kind: (one.count, one.bytes) for one in report.collectives if (one.rank, len(one.group)) == (1, 4)}
+    assert {kind: world[kind] for kind in ("all_to_all", "reduce", "all_reduce")} == {
+        "all_to_all": (1, 16),
+        "reduce": (1, 12),
+        "all_reduce": (3, 104),  # from Python, functional, and the reducer of DDP
+    }
 
 
 @pytest.mark.nightly

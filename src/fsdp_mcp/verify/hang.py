@@ -21,7 +21,7 @@ from fsdp_mcp.verify.rank_side.collective_match import (
     match_logs,
     why_not_fitting,
 )
-from fsdp_mcp.verify.rank_side.collective_watch import stands_in_collective
+from fsdp_mcp.verify.rank_side.collective_watch import stands_in_collective, threads
 from fsdp_mcp.verify.report import Names
 
 _MAKES_GROUP = ("init_process_group", "new_group")
@@ -160,13 +160,20 @@ class _Run:
 
     def _waits(self, fact: dict[str, Any]) -> Begun | None:
         """Return the call that a rank waits in, or waited in until its communication broke."""
-        begun = self.calls.waits(fact["rank"])
+        begun = self.calls.waits(fact["rank"], self._users_line(fact))
         if fact["error"]:
             return begun if fact["error"]["by_communication"] else None
         if fact["ended_by"] not in limits.WAITING_REASONS:
             return None
         sure = fact["ended_by"] == "deadlock" or stands_in_collective(fact["stack"])
         return begun if sure else None
+
+    def _users_line(self, fact: dict[str, Any]) -> tuple[str, int] | None:
+        """Return the user's innermost line at which a rank failed or was ended."""
+        if fact["error"]:
+            return fact["error"]["file"], fact["error"]["line"]
+        main, found = threads(fact["stack"])
+        return next((frame[:2] for frame in found.get(main, []) if self.names.users(frame.file)), None)
 
     def _has_ended(self, rank: int) -> bool:
         return self.reports[rank].status == "ok"
@@ -329,7 +336,8 @@ class _Run:
         if left is not None:
             place = {"file": self.names.shorten(left[0]), "line": left[1], "code": self.names.code(*left)}
         status = {"ok": "ended", "error": "failed"}.get(rank.status, "running")
-        return Elsewhere.model_validate({"rank": rank.rank, "status": status, **place})
+        inside = {"collective": rank.collective}
+        return Elsewhere.model_validate({"rank": rank.rank, "status": status, **inside, **place})
 
     def told(self, pair: _Pair, waiting: tuple[Waiting, ...], elsewhere: tuple[Elsewhere, ...]) -> str:
         """Say in a sentence who is where."""
@@ -368,9 +376,10 @@ def _call(rank: Waiting) -> str:
 def _doing(rank: Elsewhere) -> str:
     at = f" at {rank.file}:{rank.line}" if rank.file else ""
     code = f" `{rank.code[:80]}`" if rank.code else ""
-    return {"ended": f"has ended, exit status 0{at}{code}", "running": f"is{at or ' running'}{code}"}.get(
-        rank.status, f"{rank.status}{at}{code}"
-    )
+    inside = f" in {rank.collective}" if rank.collective else ""
+    if rank.status == "ended":
+        return f"has ended, exit status 0{at}{code}"
+    return f"{rank.status}{inside}{at}{code}"
 
 
 def _times(count: int) -> str:

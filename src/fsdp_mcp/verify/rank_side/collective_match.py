@@ -44,6 +44,9 @@ class Matcher:
         """Take the next call of a rank."""
         self.totals.setdefault(rank, Counter())[call] += 1
         sequence, ends = _sequence_of(rank, call)
+        if ends is None:
+            call = self._from_any(rank, call)
+            sequence, ends = _sequence_of(rank, call)
         if ends is None or rank not in ends:
             return
         place = (rank, call.kind, *sequence) if call.kind in SENDS_AND_RECEIVES else (rank, *sequence)
@@ -63,9 +66,19 @@ class Matcher:
             for end in others:
                 self._of_rank[end].pop(slot, None)
 
-    def waits(self, rank: int) -> Begun | None:
-        """Return the earliest call of a rank that not all others have begun, None when there is none."""
-        return next(iter(self._of_rank.get(rank, {}).values()), None)
+    def _from_any(self, rank: int, call: Call) -> Call:
+        """Return a receive from any rank as one from the first rank that has sent something for it, if one has."""
+        for (_, *ends), others in self._open.items():
+            sent = next(iter(others.values()))
+            if sent.call.kind == "send" and (sent.call.group, sent.call.tag, ends[1]) == (call.group, call.tag, rank):
+                return call._replace(peer=sent.rank)
+        return call
+
+    def waits(self, rank: int, at: tuple[str, int] | None = None) -> Begun | None:
+        """Return the call of a rank that not all others have begun: the one made at a line, else the earliest."""
+        begun = list(self._of_rank.get(rank, {}).values())
+        here = [one for one in begun if at in [place[:2] for place in one.call.places[:1]]]
+        return next(iter(here or begun), None)
 
     def missing(self, begun: Begun) -> tuple[int, ...]:
         """Return the ranks that have not begun the call that a rank waits in."""
