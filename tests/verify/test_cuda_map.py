@@ -53,20 +53,21 @@ except ImportError:
     flash_attn_func = None
 device = torch.device("cuda")
 x = torch.ones(1, device=device)
-if x.is_cuda or device.type == "cuda":
+assert (device.type, str(torch.accelerator.current_accelerator())) == ("cuda", "cuda")
+if x.is_cuda or x.device.type == "cuda":
     print("on a GPU")
 peak = torch.cuda.max_memory_allocated()
 torch.cuda.CUDAGraph()
 """
     report = run_on_gloo(code, world_size=1)
     assert [(use.what, use.line) for use in report.unsupported] == [
-        ('a device type compared with "cuda" is "cpu"', 9),
+        ('a tensor is on "cpu" where its device is compared with "cuda"', 10),
         ("import flash_attn: its kernels need a GPU", 4),
-        ("Tensor.is_cuda is False", 9),
-        ("torch.cuda.max_memory_allocated reads 0", 11),
-        ("torch.cuda.CUDAGraph", 12),
+        ("Tensor.is_cuda is False", 10),
+        ("torch.cuda.max_memory_allocated reads 0", 12),
+        ("torch.cuda.CUDAGraph", 13),
     ]
-    assert (report.ok, report.first_failure and report.first_failure.line) == (False, 12)
+    assert (report.ok, report.first_failure and report.first_failure.line) == (False, 13)
 
 
 def test_mapping_holds_in_workers_and_in_spawned_ranks() -> None:

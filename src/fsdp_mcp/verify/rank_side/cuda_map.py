@@ -50,7 +50,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]
             torch.Tensor.record_stream: self._nothing,
             torch.Tensor.to: self._index_first,
             torch.Tensor.type: self._legacy_type,
-            torch.device: self._index_first,
+            torch.device: self._device,
             torch.nn.functional.scaled_dot_product_attention: self._attention,
             torch.Tensor.is_cuda.__get__: self._is_cuda,
         }
@@ -72,11 +72,8 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]
             self._note("pin_memory left out in", func)
             kwargs = {**kwargs, "pin_memory": False}
         if any(is_cuda(value) for value in args):
-            if func is not torch.device or not called_by_torch(depth=4):  # torch names it for itself
-                self._note('"cuda" -> "cpu" in', func)
+            self._note('"cuda" -> "cpu" in', func)
             args = tuple("cpu" if is_cuda(value) else value for value in args)
-            if func is torch.device:  # ("cuda", 1): the CPU has no further index
-                args, kwargs = args[:1], {}
         return func(*args, **kwargs)
 
     def _note(self, what: str, func: Any) -> None:
@@ -92,13 +89,20 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]
 
     def _index_first(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Take an integer where a device stands for a CUDA device."""
-        at = 0 if func is torch.device else 1
-        if len(args) > at and is_index(args[at]):
+        if len(args) > 1 and is_index(args[1]):
             self._note('device index -> "cpu" in', func)
-            args = (*args[:at], "cpu", *args[at + 1 :])
-        if func is torch.device and is_cuda(kwargs.get("type")):
-            args, kwargs = ("cuda",), {}
+            args = (args[0], "cpu", *args[2:])
         return self._call(func, args, kwargs)
+
+    def _device(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Leave a device that the user makes as it is, so that its type and index are those of a GPU; uses are mapped.
+
+        What torch makes for itself is the CPU.
+        """
+        first = args[0] if args else kwargs.get("type")
+        if not called_by_torch(depth=3):
+            return func("cuda", first) if is_index(first) else func(*args, **kwargs)
+        return func("cpu") if is_cuda(first) or is_index(first) else func(*args, **kwargs)
 
     def _legacy_type(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Take "torch.cuda.FloatTensor" for "torch.FloatTensor"."""

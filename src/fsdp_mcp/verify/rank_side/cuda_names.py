@@ -120,7 +120,7 @@ def _values() -> dict[str, dict[str, Any]]:
             "is_available": True,
             "device_count": count,
             **dict.fromkeys(("current_device_index", "current_device_idx"), lambda: current.index),
-            "current_accelerator": lambda *_, **__: torch.device("cpu"),
+            "current_accelerator": lambda *_, **__: torch.device("cuda"),
             "current_stream": CpuStream,
             "get_memory_info": _memory,
             "get_device_capability": lambda *_: {},

@@ -67,10 +67,10 @@ def _report_modules(record: Record, entry: str) -> None:
 
 
 def _report_decisions(record: Record, file: str) -> None:
-    """Report the lines that compare the type of a device with "cuda": here they see a CPU."""
+    """Report the lines that compare the type of a tensor's device with "cuda": it is a CPU."""
     with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
         for line in sorted(set(_decisions(ast.parse(Path(file).read_bytes())))):
-            record.unsupported('a device type compared with "cuda" is "cpu"', (file, line))
+            record.unsupported('a tensor is on "cpu" where its device is compared with "cuda"', (file, line))
 
 
 def _decisions(tree: ast.AST) -> Iterator[int]:
@@ -82,7 +82,13 @@ def _decisions(tree: ast.AST) -> Iterator[int]:
 
 
 def _is_type(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "type"
+    """Return whether the expression is the type of a tensor's device; a device of the user's own keeps its type."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "type"
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "device"
+    )
 
 
 def _names_cuda(node: ast.AST) -> bool:
