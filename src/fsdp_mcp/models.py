@@ -226,6 +226,7 @@ class Numbers(Value):
     losses: tuple[RankLosses, ...]
     first_nan: FirstNaN | None = None
     disagreeing: tuple[Disagreement, ...] = ()
+    stopped: str | None = Field(default=None, description="Why a rank's record ends before the run")
 
     def lines(self) -> list[str]:
         """Return the numbers in a few lines."""
@@ -241,6 +242,8 @@ class Numbers(Value):
                 f"**Ranks disagree**: {one.what} {_cut(one.name, 80)} differs by {size} at step {one.step} between"
                 f" {_numbered(list(one.ranks), word='rank')}{more}"
             )
+        if self.stopped:
+            lines.append(f"The record of numbers ends early: {_cut(self.stopped, 150)}")
         return lines
 
     def _losses(self) -> str:
@@ -253,7 +256,9 @@ class Numbers(Value):
         else:
             who = ", equal on all ranks" if len({losses.values for losses in self.losses}) == 1 else ", mean of ranks"
         steps = (
-            _count(self.steps, "step") if self.steps else f"{self.losses[0].count} backward passes, no optimizer step"
+            _count(self.steps, "step")
+            if self.steps
+            else f"{_count(self.losses[0].count, 'backward')}, no optimizer step"
         )
         return f"Loss {where} in {steps}{who}"
 

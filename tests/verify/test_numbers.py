@@ -54,6 +54,29 @@ for _ in range(2):
     )
 
 
+@pytest.mark.ranks
+def test_a_backward_inside_the_closure_of_a_step_belongs_to_that_step() -> None:
+    code = """
+import torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.25)
+def closure():
+    optimizer.zero_grad()
+    loss = (weight[:1] / weight[1:]).log().sum() + weight.sum()
+    loss.backward()
+    weight.grad[1] = torch.inf
+    return loss
+for _ in range(2):
+    optimizer.step(closure)
+"""
+    numbers = run_on_gloo(code, world_size=1).numbers
+    assert numbers is not None
+    assert (numbers.steps, numbers.losses[0].values[0]) == (2, 2.0)
+    assert numbers.first_nan == FirstNaN(
+        rank=0, step=1, what="the gradient of parameter 0 has inf", file="train.py", line=12
+    )
+
+
 def held(*values: float) -> RankNumbers:
     """Return the record of a rank that holds these values after step 2."""
     bits = hash(values)

@@ -27,6 +27,7 @@ class RankNumbers:
         first_nan: monotonic time, step, what, file, line.
         checks: step, "parameter" or "gradient", and rows of checksums.
         precisions: data types that products were computed in.
+        stopped: why the record ends before the run, None when it does not.
         dropout: whether dropout was turned off, for a comparison.
         tensors: number of parameters.
         largest_dimension: of any parameter.
@@ -38,6 +39,7 @@ class RankNumbers:
     checks: list[tuple[int, str, list[Any]]] = field(default_factory=list)
     precisions: set[str] = field(default_factory=set)
     dropout: bool = False
+    stopped: str | None = None
     tensors: int = 1
     largest_dimension: int = 1
 
@@ -86,6 +88,10 @@ def _take(row: list[Any], found: RankNumbers, pending: list[float]) -> None:
         found.checks.append((int(row[1]), str(row[2]), list(row[3])))
     elif kind == "precision":
         found.precisions.add(str(row[1]))
+    elif kind == "stopped":
+        found.stopped = str(row[1])
+    elif kind == "left_out":
+        found.stopped = f"{int(row[1]):,} later values were left out"
     elif kind == "dropout":
         found.dropout = True
     elif kind == "model":
@@ -105,6 +111,7 @@ def numbers(recorded: list[RankNumbers], facts: Facts) -> Numbers | None:
         ),
         first_nan=_first_nan(recorded, facts),
         disagreeing=disagreeing(recorded),
+        stopped=next((rank.stopped for rank in recorded if rank.stopped), None),
     )
 
 

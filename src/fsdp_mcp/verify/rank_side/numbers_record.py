@@ -228,6 +228,7 @@ class Recorder:
         self._precision: set[str] = set()
         self._layout: Any = None
         self._optimizers: list[Any] = []
+        self._looked: dict[int, int] = {}
 
     def aside(self) -> Any:
         """Return a context in which the user's own modes and gradient recording see nothing of our operations."""
@@ -260,10 +261,28 @@ class Recorder:
     @_quietly
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Look at the gradients that an optimizer is about to use."""
+        parameters = _parameters_of(optimizer)
+        self._understand(optimizer, parameters)
+        self._look_at_gradients(optimizer, parameters)
+
+    @_quietly
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Count the step, once for all optimizers that use one backward, which may have run in the step's closure."""
         if not self._step:
             return
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._understand(optimizer, parameters)
+        parameters = _parameters_of(optimizer)
+        self._look_at_gradients(optimizer, parameters)
+        if self._due():
+            self._check("parameter", [(p, p) for p in parameters])
+        if not self._stepped:
+            self._stepped = True
+            self.log.write("s")
+
+    def _look_at_gradients(self, optimizer: Any, parameters: list[Any]) -> None:
+        """Look for NaN, take checksums and save gradients, once for each step."""
+        if self._step <= self._looked.get(id(optimizer), 0):
+            return
+        self._looked[id(optimizer)] = self._step
         if not self._seen_nan:
             self._find_nan(parameters)
         if self._due():
@@ -272,23 +291,10 @@ class Recorder:
             self._capture.gradients(self._layout, self._step, parameters)
 
     @_quietly
-    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Count the step, once for all optimizers that use one backward."""
-        if not self._step:
-            return
-        if self._due():
-            self._check("parameter", [(p, p) for group in optimizer.param_groups for p in group["params"]])
-        if not self._stepped:
-            self._stepped = True
-            self.log.write("s")
-
-    @_quietly
     def at_exit(self) -> None:
         """Take the final state."""
         if self._layout is not None:
-            parameters = [
-                p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]
-            ]
+            parameters = [p for optimizer in self._optimizers for p in _parameters_of(optimizer)]
             if self._step & (self._step - 1):
                 self._check("parameter", [(p, p) for p in parameters])
             if self._capture:
@@ -312,7 +318,7 @@ class Recorder:
         if any(optimizer is known for known in self._optimizers):
             return
         self._optimizers.append(optimizer)
-        every = [p for known in self._optimizers for group in known.param_groups for p in group["params"]]
+        every = [p for known in self._optimizers for p in _parameters_of(known)]
         self._layout = Layout(every, self._rank)
         for dtype in self._layout.precisions:
             self.note_precision(dtype)
@@ -357,6 +363,10 @@ class Recorder:
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
         return None, None
+
+
+def _parameters_of(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _compiling() -> bool:
