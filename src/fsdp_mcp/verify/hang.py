@@ -245,7 +245,8 @@ class _Run:
         handler = self._handler(site)
         if handler is not None:
             told += f" `{handler.text}` (line {handler.line}) around it hides what one rank raised, if it did."
-        left = handler is not None or self._left(pair.rank) is not None
+        unsaid = self.facts.ranks[pair.rank]["exit"] is None  # it did not come to an end that the interpreter knows of
+        left = handler is not None or unsaid or self._left(pair.rank) is not None
         return ("peer_exited" if left and self._has_ended(pair.rank) and pair.other is None else "uneven_inputs"), told
 
     def _handler(self, site: _Site) -> Condition | None:
@@ -257,7 +258,7 @@ class _Run:
         """Return the user's line at which a rank ended itself with exit status 0."""
         place = self.facts.ranks[rank]["exit"]
         if isinstance(place, list) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
-            return place[0], place[1]
+            return (place[0], place[1]) if place[0] else None
         return None
 
     def _otherwise(self, pair: _Pair) -> tuple[HangKind, str]:

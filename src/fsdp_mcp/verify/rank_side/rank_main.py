@@ -100,6 +100,7 @@ def run(job: Job, rank: int, address_space_bytes: int) -> int:
         _report_error(job, rank, error, exit_code=1)
         _print_error(error)
         return 1
+    _report_end(job, rank, ("", 0))
     return 0
 
 
@@ -150,15 +151,19 @@ def map_spawned(path: str, roots: list[str], preload: list[str]) -> None:
 def _exit_status(job: Job, rank: int, error: SystemExit) -> int:
     """Return the status that the interpreter would exit with; anything but 0 is reported as an error."""
     if error.code is None or error.code == 0:
-        with contextlib.suppress(OSError):
-            place = json.dumps(_user_place(error, job.user_roots))
-            job.report_path("exit", rank).write_text(place, encoding="utf-8")
+        _report_end(job, rank, _user_place(error, job.user_roots))
         return 0
     status = error.code if isinstance(error.code, int) else 1
     _report_error(job, rank, error, exit_code=status)
     if not isinstance(error.code, int):
         print(error.code, file=sys.stderr)
     return status
+
+
+def _report_end(job: Job, rank: int, place: tuple[str, int]) -> None:
+    """Write down where the script ended well, ("", 0) for its last line: a rank that calls os._exit leaves nothing."""
+    with contextlib.suppress(OSError):
+        job.report_path("exit", rank).write_text(json.dumps(place), encoding="utf-8")
 
 
 def _report_error(job: Job, rank: int, error: BaseException, *, exit_code: int) -> None:
