@@ -73,6 +73,11 @@ def test_one_process_is_no_variant_of_one_process() -> None:
         run_on_gloo("print()", world_size=1, compare="single_process")
 
 
+def test_a_word_that_is_no_variant_is_not_taken_for_code() -> None:
+    with pytest.raises(BadArgument, match=r"Give single_process, ddp, a \.py file"):
+        run_on_gloo("print()", compare="single-gpu")
+
+
 def test_low_precision_is_given_its_rounding_and_float32_the_order_of_its_sums() -> None:
     single = RankNumbers(precisions={"torch.float32"}, tensors=16, largest_dimension=1024)
     low = RankNumbers(precisions={"torch.float32", "torch.bfloat16"}, tensors=16, largest_dimension=1024)

@@ -80,6 +80,8 @@ def _run_both(program: Program, compare: str, target: Target) -> RunReport:
     from fsdp_mcp.verify import comparison, launch
 
     kind = compare if compare in _VARIANTS else "code"
+    if kind == "code" and compare.replace("-", "_").isidentifier():
+        raise BadArgument(f"compare: got {compare!r}. Give single_process, ddp, a .py file or the text of a script.")
     second: str | Program = compare
     if kind == "code":
         script = _script(None, compare) if _is_path(compare) else _script(compare, None)
