@@ -90,3 +90,9 @@ def test_listing_the_tools_loads_no_heavy_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_module_beside_the_ranks_is_called_like_one_of_the_standard_library():
+    """Processes that a script starts find the folder of these modules on their import path, before the library."""
+    beside = [path.stem for path in _modules() if "verify" in path.parts]
+    assert set(beside) & sys.stdlib_module_names == set()
