@@ -97,6 +97,16 @@ def test_a_run_that_fails_is_a_negative_answer(capsys, monkeypatch):
     assert (status, report["ok"], report["first_failure"]["line"]) == (1, False, 1)
 
 
+@pytest.mark.ranks
+def test_a_script_is_run_where_it_lies_beside_the_modules_it_imports(capsys, tmp_path):
+    (tmp_path / "settings_of_run.py").write_text("STEPS = 3\n", encoding="utf-8")
+    script = tmp_path / "mine.py"
+    script.write_text("import settings_of_run\nraise ValueError(settings_of_run.STEPS)\n", encoding="utf-8")
+    status, out, _ = run(capsys, "run-on-gloo", str(script), "--world-size", "1", "--json")
+    failure = json.loads(out)["first_failure"]
+    assert (status, failure["file"], failure["line"], failure["message"]) == (1, "mine.py", 2, "ValueError: 3")
+
+
 def test_the_doctor_says_which_torch_and_why(capsys):
     status, out, _ = run(capsys, "doctor")
     assert status == 0

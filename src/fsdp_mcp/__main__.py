@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fsdp_mcp.server import Settings
 
 _QUIET_SECONDS = 2.0
-_TEXT_FILES = ("code",)
+_SCRIPT_FILE = "the script's file, run where it lies, beside the modules it imports; - for stdin"
 _LOG_FILES = "logs and flight-recorder dumps: files, folders or globs, all ranks together; - for stdin"
 
 _OVERVIEW = """\
@@ -116,8 +116,8 @@ def _add_tool(command: argparse.ArgumentParser, tool: Tool) -> None:
         text = (info.description or "").replace("%", "%%")
         if name == "log":
             command.add_argument("files", nargs="*", metavar="FILES", help=_LOG_FILES)
-        elif name in _TEXT_FILES:
-            command.add_argument(name, nargs="?", help=f"{text} (a file name, or - for stdin)")
+        elif name == "code":
+            command.add_argument(name, nargs="?", metavar="SCRIPT", help=_SCRIPT_FILE)
         elif info.is_required():
             command.add_argument(name, help=text)
         else:
@@ -167,12 +167,11 @@ def _literal(text: str) -> object:
 
 def _run_tool(tool: Tool, options: argparse.Namespace) -> int:
     arguments = {name: getattr(options, name) for name in tool.arguments.model_fields if hasattr(options, name)}
-    for name in _TEXT_FILES:
-        if name in arguments:
-            arguments[name] = None if arguments[name] is None else _read(arguments[name])
+    if arguments.get("code") is not None:
+        arguments.update(_script(arguments["code"], given_path=arguments.get("path")))
     if isinstance(arguments.get("files"), list):
         arguments["files"] = dict(_named_file(item) for item in arguments["files"])
-    call.enter(_local_caller(options, _Progress()))
+    call.enter(_anywhere(options) if tool.runs_code else _local_caller(options, _Progress()))
     signal.signal(signal.SIGTERM, _interrupt)
     result = tool.call(arguments)
     print(result.model_dump_json() if options.json else result.render())
@@ -186,8 +185,7 @@ def _diagnose(tool: Tool, options: argparse.Namespace) -> int:
         return _run_tool(tool, options)
     from fsdp_mcp.diagnose.diagnose_log import diagnose_files
 
-    everywhere = Path(Path.cwd().anchor)
-    call.enter(replace(_local_caller(options, _Progress()), roots=(Path.cwd(), everywhere)))
+    call.enter(_anywhere(options))
     given = {name: getattr(options, name) for name in ("torch_version", "mask") if hasattr(options, name)}
     result = diagnose_files(options.files, **given)
     if options.json or not sys.stdout.isatty():
@@ -199,6 +197,17 @@ def _diagnose(tool: Tool, options: argparse.Namespace) -> int:
 
         show(result, Console())
     return 1 if result.negative else 0
+
+
+def _anywhere(options: argparse.Namespace) -> Caller:
+    """Return a caller who may name any file of this machine: the user in person."""
+    return replace(_local_caller(options, _Progress()), roots=(Path.cwd(), Path(Path.cwd().anchor)))
+
+
+def _script(name: str, *, given_path: str | None) -> dict[str, str | None]:
+    """Run a named file where it lies, beside the modules it imports; text comes from stdin alone."""
+    text = _read(name)
+    return {"code": text} if name == "-" or given_path is not None else {"code": None, "path": name}
 
 
 def _interrupt(*_: object) -> None:

@@ -68,6 +68,9 @@ def test_prefixes_of_launchers_are_told_from_the_line() -> None:
         "[rank: 3] RuntimeError": (3, "RuntimeError"),
         "(TrainWorker pid=123, ip=10.0.0.1) RuntimeError": (None, "RuntimeError"),
         "node-a:100:200 [3] NCCL INFO": (None, "NCCL INFO"),
+        "2026-03-02T09:14:07.123456789Z   File": (None, "  File"),
+        "2026-03-02T09:14:07+01:00 node-a [rank3]:   File": (3, "  File"),
+        "2026-03-02 09:14:07,123 node-a: [rank3]: RuntimeError": (3, "RuntimeError"),
         "RuntimeError: 3": (None, "RuntimeError: 3"),
     }
     assert {text: (split_prefix(text)[0].rank, split_prefix(text)[1]) for text in told} == told

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from fsdp_mcp import call
 from fsdp_mcp.diagnose.answer import Evidence, Finding, LogDiagnosis, RankRole, Role, spans
 from fsdp_mcp.diagnose.flight_recorder import BrokenDump, Dump, is_dump, read_dump
 from fsdp_mcp.diagnose.judge import Applied, Verdict, confidence, judge
@@ -114,7 +116,13 @@ def _finding(verdict: Verdict, number: int) -> Finding:
 
 def _evidence(place: Place) -> Evidence:
     text = place.text if len(place.text) <= _LONGEST_EVIDENCE else f"{place.text[: _LONGEST_EVIDENCE - 3]}..."
-    return Evidence(line=place.line, text=text, file=place.file or None)
+    return Evidence(line=place.line, text=text, file=_short(place.file) or None)
+
+
+def _short(file: str) -> str:
+    """Return a file's path from the caller's folder on, if it lies below it."""
+    root = os.path.realpath(next(iter(call.current().roots), Path()))
+    return file.removeprefix(os.path.join(root, ""))  # noqa: PTH118, with a separator at the end
 
 
 def _summary(findings: Sequence[Finding]) -> str:

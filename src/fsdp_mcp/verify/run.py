@@ -184,7 +184,10 @@ def _script(code: str | None, path: str | None) -> _Script:
         raise BadArgument(f"path: there is no file {path!r}. Give a Python file below the working directory.")
     if file.stat().st_size > _MOST_CODE_BYTES:
         raise BadArgument(f"path: {path!r} has {file.stat().st_size:,} bytes; 1 MB at most.")
-    return _Script(file.read_text(encoding="utf-8", errors="replace"), {}, str(file))
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if not text.strip():
+        raise BadArgument(f"path: {path!r} is empty. Give a Python script.")
+    return _Script(text, {}, str(file))
 
 
 def _check_size(text: str, argument: str, most: int) -> None:
