@@ -46,6 +46,7 @@ _PRIVATE = 0.7
 _GUIDE = 0.85  # a guide section: long, so that it holds many words; the API that it speaks of answers more closely
 _OVERVIEW = 0.68  # the opening of a guide, which says what the guide is about
 _VARIABLE = 0.9  # an environment variable or option: short texts, hundreds of them, wanted by name
+_PARAMETER = 0.9  # a parameter: its function answers unless the question asks for just this
 _COMMON = 1 / 2  # of all entries; a term that more of them hold tells little and costs most
 _CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
 _SHORTEST_CORRECTED = 5
@@ -331,7 +332,7 @@ def _standing(row: Row) -> float:
     if row.kind != "api":
         return 1.0
     documented = 1.0 if "#" in row.url else _NOT_ON_ITS_PAGE
-    return documented * (_PRIVATE if "._" in row.symbol else 1.0)
+    return documented * (_PRIVATE if "._" in row.symbol else 1.0) * (_PARAMETER if "#" in row.uri else 1.0)
 
 
 def _names_of(row: Row) -> set[str]:
