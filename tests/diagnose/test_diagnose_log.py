@@ -129,3 +129,9 @@ def test_a_run_on_gloo_tells_the_known_failure_behind_its_error() -> None:
     report = find_tool("run_on_gloo").call({"code": code, "world_size": 1})
     assert report.diagnosis.id == "group-initialised-twice"
     assert "Known failure: The default process group is initialised twice." in report.render()
+
+
+def test_what_the_launcher_says_of_an_end_stands_after_what_explains_it() -> None:
+    report = ["  rank      : 0 (local_rank: 0)", "  exitcode  : -6 (pid: 31009)", "ChildFailedError"]
+    found = diagnose_log("\n".join([*report, TIMED_OUT.format(rank=0, seq=9)]))
+    assert [each.id for each in found.findings] == ["nccl-watchdog-timeout"]

@@ -13,6 +13,8 @@ _INCIDENT_LINES = 80
 """Lines of one rank this close to each other tell of one incident: a traceback with what led to it."""
 _MOST_FINDINGS = 3
 _CLEARLY_BETTER = 0.5
+_REPORTS = "launcher_signals"
+"""Group of the pages on what a launcher says of an end; it stands after all else that explains the end."""
 
 Confidence = Literal["high", "medium", "low"]
 _OF_ROLE: dict[str, Confidence] = {"cause": "high", "suspect": "medium", "consequence": "low", "notice": "low"}
@@ -51,8 +53,9 @@ def judge(scan: Scan, pages: Sequence[FailurePage]) -> Verdict:
     causes = [each for each in applied if each.page.role == "cause"]
     consequences = [each for each in applied if each.page.role == "consequence"]
     suspects = [each for each in applied if each.page.role == "suspect"]
+    closer = [each for each in consequences if each.page.group != _REPORTS]
     return Verdict(
-        findings=_ordered(causes or suspects or consequences)[:_MOST_FINDINGS],
+        findings=_ordered(causes or suspects or closer or consequences)[:_MOST_FINDINGS],
         consequences=consequences,
         notices=[each for each in applied if each.page.role == "notice"],
     )
