@@ -35,6 +35,15 @@ class Use(NamedTuple):
     pattern: str
 
 
+class Candidate(NamedTuple):
+    """A pattern that a line may hold."""
+
+    pattern: re.Pattern[str]
+    uses: Sequence[Use]
+    words: frozenset[str]
+    """All whole words that a line has to contain, as templates have them."""
+
+
 class Matcher:
     """All patterns, compiled, by their anchors."""
 
@@ -42,18 +51,23 @@ class Matcher:
         by_pattern: dict[str, list[Use]] = {}
         for use in uses:
             by_pattern.setdefault(use.pattern, []).append(use)
-        words = {pattern: {template_of(word) for word in anchor_words(pattern)} for pattern in by_pattern}
+        words = {pattern: frozenset(map(template_of, anchor_words(pattern))) for pattern in by_pattern}
         common = Counter(word for each in words.values() for word in each)
-        self._by_anchor: dict[str, list[tuple[re.Pattern[str], list[Use]]]] = {}
+        self._by_anchor: dict[str, list[Candidate]] = {}
         for pattern, users in by_pattern.items():
             anchor = min(words[pattern], key=lambda word: (common[word], -len(word)))
-            self._by_anchor.setdefault(anchor, []).append((compile_pattern(pattern), users))
+            candidate = Candidate(compile_pattern(pattern), users, words[pattern])
+            self._by_anchor.setdefault(anchor, []).append(candidate)
         self._anchors = frozenset(self._by_anchor)
 
-    def candidates(self, template: str) -> Sequence[tuple[re.Pattern[str], list[Use]]]:
+    def candidates(self, template: str) -> Sequence[Candidate]:
         """Return the patterns that a line of this template may hold; for nearly every line there are none."""
-        anchors = self._anchors.intersection(_WORDS.findall(template))
-        return [each for anchor in sorted(anchors) for each in self._by_anchor[anchor]] if anchors else ()
+        found = _WORDS.findall(template)
+        anchors = self._anchors.intersection(found)
+        if not anchors:
+            return ()
+        words = set(found)
+        return [each for anchor in sorted(anchors) for each in self._by_anchor[anchor] if each.words <= words]
 
 
 def template_of(text: str) -> str:

@@ -6,17 +6,17 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fsdp_mcp import call
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.diagnose import prefix
 from fsdp_mcp.diagnose.flight_recorder import Dump
 from fsdp_mcp.diagnose.page import FailurePage
-from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Matcher, Use, template_of
+from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Candidate, Matcher, Use, template_of
 from fsdp_mcp.diagnose.prefix import Origin
 from fsdp_mcp.diagnose.reading import RawLine
-from fsdp_mcp.diagnose.stacks import Stack, StackReader
+from fsdp_mcp.diagnose.stacks import STARTS_OF_STACKS, Stack, StackReader
 from fsdp_mcp.models import Value
 
 _MOST_TEMPLATES = 20_000
@@ -131,7 +131,7 @@ class _Scanner:
     def __init__(self, matcher: Matcher) -> None:
         self.found = Scan()
         self._matcher = matcher
-        self._templates: dict[str, Sequence[Any]] = {}
+        self._templates: dict[str, Sequence[Candidate]] = {}
         self._recent: dict[tuple[str, int | None], deque[str]] = {}
         self._tracebacks: dict[tuple[str, int | None], list[str]] = {}
         self._counts: dict[tuple[Use, int | None], int] = {}
@@ -155,7 +155,8 @@ class _Scanner:
         key = (raw.file, rank)
         if self._tracebacks and key in self._tracebacks:
             self._go_on_with_traceback(key, raw, origin, rest)
-        self._stacks.take(rest, number=raw.number, file=raw.file, rank=rank)
+        if self._stacks.reading or rest.startswith(STARTS_OF_STACKS):
+            self._stacks.take(rest, number=raw.number, file=raw.file, rank=rank)
         candidates = self._candidates(rest)
         if candidates:
             self._note_events(raw, origin, rank, rest, candidates)
@@ -180,7 +181,7 @@ class _Scanner:
             return self._rank_of_file
         return origin.local_rank if len(self.found.hosts) < 2 else None
 
-    def _candidates(self, text: str) -> Sequence[Any]:
+    def _candidates(self, text: str) -> Sequence[Candidate]:
         """Return the patterns that the line may hold; lines that differ in digits only are looked at once."""
         template = template_of(text)
         known = self._templates.get(template)
@@ -191,10 +192,10 @@ class _Scanner:
         return known
 
     def _note_events(
-        self, raw: RawLine, origin: Origin, rank: int | None, text: str, candidates: Sequence[Any]
+        self, raw: RawLine, origin: Origin, rank: int | None, text: str, candidates: Sequence[Candidate]
     ) -> None:
         place: Place | None = None
-        for pattern, uses in candidates:
+        for pattern, uses, _ in candidates:
             wanted = [use for use in uses if self._counts.get((use, rank), 0) < _MOST_EVENTS_OF_A_USE]
             match = pattern.search(text) if wanted else None
             if match is None:

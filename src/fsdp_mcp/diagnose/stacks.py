@@ -9,6 +9,7 @@ from typing import NamedTuple
 _PROCESS = re.compile(r"Process (?P<pid>\d+): ")
 _THREAD = re.compile(r'Thread \S+ \(\w+(?:\+gil)?\): "(?P<name>[^"]*)"')
 _FRAME = re.compile(r"\s+(?P<function>\S.*) \((?P<file>[^()]+):(?P<line>\d+)\)$")
+STARTS_OF_STACKS = ("Process ", "Thread ")
 _MAIN = "MainThread"
 _C10D = "distributed_c10d.py"
 _MOST_STACKS = 4096
@@ -37,8 +38,13 @@ class StackReader:
         self._process, self._line = "", 0
         self._frames: list[re.Match[str]] | None = None
 
+    @property
+    def reading(self) -> bool:
+        """Whether the next line may be a frame."""
+        return self._frames is not None
+
     def take(self, text: str, *, number: int, file: str, rank: int | None) -> None:
-        """Take a line of a log; those that belong to no stack cost next to nothing."""
+        """Take a line of a log."""
         if self._frames is not None:
             frame = _FRAME.match(text)
             if frame:
