@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from fsdp_mcp.simulated import SimulatedRank, Simulation
+from fsdp_mcp.value import Value as Value  # noqa: PLC0414, others may take it from here
 
 Kind = Literal["guide", "api", "env_var", "option", "failure", "rule", "official", "user"]
 """What a document is; it names the URI scheme (`env_var` is `fsdp://env/`, `option` is `fsdp://torchrun/`)."""
@@ -32,12 +35,6 @@ SymbolKind = Literal[
     "env_var",
     "option",
 ]
-
-
-class Value(BaseModel):
-    """A frozen value without surplus fields: the base of everything that crosses a module boundary."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Result(Value):
@@ -387,6 +384,7 @@ class Program:
         map_cuda_to_cpu: run CUDA calls of the program on the CPU and report each mapping.
         work_dir: an existing folder to run in, which is kept; None makes a scratch folder and removes it.
         variant: keep gradients and parameters for a comparison, as written, without dropout, or with DDP for FSDP.
+        simulated: the one rank of a larger world to simulate; world_size is 1 then.
     """
 
     files: dict[str, str]
@@ -399,6 +397,7 @@ class Program:
     map_cuda_to_cpu: bool = False
     work_dir: Path | None = None
     variant: Literal["as_is", "without_dropout", "ddp"] | None = None
+    simulated: SimulatedRank | None = None
 
 
 class Receipt(Value):
@@ -433,6 +432,7 @@ class RunReport(Result):
     unsupported: tuple[Unsupported, ...] = ()
     numbers: Numbers | None = Field(default=None, description="Null when no loss.backward() was seen")
     comparison: Comparison | None = None
+    simulation: Simulation | None = Field(default=None, description="Null for a real run")
     hang: Hang | None = None
     collectives: tuple[CollectiveTotal, ...] = ()
 
@@ -449,25 +449,30 @@ class RunReport(Result):
             _one_line_each(self._rank_lines(), most=6),
             self._known_cause(),
             self._numbers(),
+            "\n".join(self.simulation.lines()) if self.simulation else "",
             self._output(),
             _one_line_each(self._cuda_lines(), most=6),
         ]
         return "\n\n".join(part for part in parts if part)
 
     def _verdict(self) -> str:
-        how = (
-            f"{_count(len(self.ranks), 'rank')} in {self.seconds:.1f} s (torch {self.torch_version}, {self.isolation})"
-        )
+        what = self.simulation.title() if self.simulation else _count(len(self.ranks), "rank")
+        how = f"{what} in {self.seconds:.1f} s (torch {self.torch_version}, {self.isolation})"
         first = self.first_failure
+        if self.simulation and (self.ok or first is None):
+            return f"**simulated**: {how}. It computes nothing and proves no result."
         if self.ok or first is None:
             return f"**ok**: {how}"
         if self.hang:
             return f"**failed**: {how}"
         place = f" at {first.file}:{first.line}" if first.file else ""
-        code = _code_of(self.ranks[first.rank])
+        code = _code_of(self._rank(first.rank))
         return f"**failed**: {how}. Rank {first.rank} first{place}: {_cut(first.message, 500)}" + (
             f"\n`{_cut(code, 200)}`" if code else ""
         )
+
+    def _rank(self, number: int) -> RankReport:
+        return next(rank for rank in self.ranks if rank.rank == number)
 
     def _why_it_hangs(self) -> str:
         hang = self.hang
@@ -497,7 +502,7 @@ class RunReport(Result):
 
     def _output(self) -> str:
         """Quote the end of what one rank printed: the first that failed, else rank 0."""
-        rank = self.ranks[self.first_failure.rank if self.first_failure else 0]
+        rank = self._rank(self.first_failure.rank if self.first_failure else self.ranks[0].rank)
         text = rank.output.strip("\n")
         if not text:
             return f"Rank {rank.rank} printed nothing."

@@ -182,7 +182,7 @@ def _describe_type(annotation: Any) -> str:
     if get_origin(annotation) is list:
         return f"a list ({_describe_type(arguments[0])} each)"
     if get_origin(annotation) is dict:
-        return "an object of name: text"
+        return f"an object of name: {_describe_type(arguments[1])}"
     return " or ".join(_describe_type(argument) for argument in arguments) or "another value"
 
 

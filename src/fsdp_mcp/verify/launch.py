@@ -116,7 +116,11 @@ def _lay_out(program: Program, scratch: Path) -> Folders:
 def _job(program: Program, folders: Folders) -> Job:
     """Say it in the supervisor's words."""
     sources = [*program.files.values(), *_texts_beside(program, folders)]
-    alone = program.world_size == 1
+    simulated = program.simulated
+    wanted = [
+        name for name, words in _PRELOADED.items() if simulated or any(_mentions(text, *words) for text in sources)
+    ]
+    alone = program.world_size == 1 and simulated is None
     import_path = [folders.entry.parent, program.project_dir or folders.work_dir, folders.work_dir]
     return Job(
         entry=str(folders.entry),
@@ -128,11 +132,14 @@ def _job(program: Program, folders: Folders) -> Job:
         work_dir=str(folders.work_dir),
         import_path=[str(path) for path in dict.fromkeys(import_path)],
         user_roots=[str(root) for root in folders.roots],
-        preload=[name for name, words in _PRELOADED.items() if any(_mentions(text, *words) for text in sources)],
-        fresh=any(_mentions(text, *_READ_AT_IMPORT) for text in sources),
+        preload=wanted,
+        fresh=simulated is None and any(_mentions(text, *_READ_AT_IMPORT) for text in sources),
         starts_ranks=alone and any(_mentions(text, "spawn(", "start_processes(") for text in sources),
         map_cuda=program.map_cuda_to_cpu and any(_mentions(text, *_FOR_GPUS) for text in sources),
         variant=program.variant,
+        simulated_world=simulated.world_size if simulated else 0,
+        simulated_rank=simulated.rank if simulated else 0,
+        simulated_tensors=simulated.tensors if simulated else "fake",
         scratch_bytes=limits.SCRATCH_BYTES,
         memory_share=limits.MEMORY_SHARE,
     )

@@ -15,6 +15,7 @@ from pydantic import Field
 from fsdp_mcp import call
 from fsdp_mcp.errors import BadArgument, Forbidden
 from fsdp_mcp.models import Diagnose, Program, RunReport
+from fsdp_mcp.simulated import SimulatedRank
 from fsdp_mcp.target import Target, require_torch
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def run_on_gloo(
     project_dir: Annotated[str | None, Field(description="Put on the import path")] = None,
     map_cuda_to_cpu: Annotated[bool, Field(description="Run CUDA calls on CPU")] = True,
     compare: Annotated[str | None, Field(description="Also run and compare: single_process, ddp, code or path")] = None,
+    simulate: Annotated[
+        int | dict[str, int] | None, Field(description="Instead: one rank of a world {world_size, rank}, up to 4096")
+    ] = None,
     diagnose: Diagnose = lambda _: None,
 ) -> RunReport:
     """Run a torch.distributed script on CPU ranks over Gloo; say how each ended and the line it failed or hangs at.
@@ -47,7 +51,8 @@ def run_on_gloo(
         raise Forbidden("This server does not run code. Start it with --allow-run, or use the stdio server.")
     script = _script(code, path)
     _check_names(files, taken=script.files)
-    if world_size % nodes:
+    simulated = _simulated(simulate, compare, nodes)
+    if simulated is None and world_size % nodes:
         raise BadArgument(f"nodes={nodes} does not divide world_size={world_size}. Give a divisor, such as 1.")
     program = Program(
         files={**files, **script.files},
@@ -61,7 +66,10 @@ def run_on_gloo(
     )
     target = require_torch()
     _check_parses(script.text, target)
-    report = _run(program, target) if compare is None else _run_both(program, compare, target)
+    if simulated is not None:
+        report = _simulate(replace(program, world_size=1, simulated=simulated), target)
+    else:
+        report = _run(program, target) if compare is None else _run_both(program, compare, target)
     return report if report.ok else report.model_copy(update={"diagnosis": diagnose(_log(report))})
 
 
@@ -70,6 +78,37 @@ def _log(report: RunReport) -> str:
     failed = [rank for rank in report.ranks if rank.status == "error" or (rank.error and rank.status == "killed")]
     texts = {rank.rank: f"{rank.output}\n{rank.error.traceback if rank.error else ''}" for rank in failed}
     return "\n".join(f"[rank{rank}]: {line}" for rank, text in texts.items() for line in text.splitlines())
+
+
+def _simulated(simulate: dict[str, int] | int | None, compare: str | None, nodes: int) -> SimulatedRank | None:
+    """Return which rank to simulate, None for a real run."""
+    if simulate is None:
+        return None
+    if compare is not None:
+        raise BadArgument("simulate computes no values, so there is nothing to compare. Give simulate or compare.")
+    from fsdp_mcp.verify import simulation
+
+    return simulation.simulated_rank(simulate, nodes)
+
+
+def _simulate(program: Program, target: Target) -> RunReport:
+    """Simulate with fake tensors; with real ones when that fails and real ones get on better."""
+    from fsdp_mcp.verify import launch, simulation
+
+    started = time.monotonic()
+    with launch.scratch_folder() as scratch:
+        ran = _run_in(scratch, program, target)
+    if ran.report.ok or ran.report.ranks[0].status != "error":
+        return ran.report
+    with launch.scratch_folder() as scratch:
+        again = _run_in(scratch, simulation.with_real_tensors(program), target)
+    wants_values = simulation.failed_for_want_of_values(ran.variant.facts)
+    better = again.report.ok or (wants_values and again.report.ranks[0].status == "error")
+    seconds = round(time.monotonic() - started, 2)
+    if not better or again.report.simulation is None:
+        return ran.report.model_copy(update={"seconds": seconds})
+    told = simulation.with_note(again.report.simulation, f"real tensors, as with fake ones {ran.variant.failure}")
+    return again.report.model_copy(update={"seconds": seconds, "simulation": told})
 
 
 _VARIANTS = ("single_process", "ddp")
@@ -130,14 +169,15 @@ class _Ran:
 
 def _run_in(scratch: Path, program: Program, target: Target) -> _Ran:
     """Run a program in a folder and report on it."""
-    from fsdp_mcp.verify import comparison, hang, launch, report, run_numbers
+    from fsdp_mcp.verify import comparison, hang, launch, report, run_numbers, simulation
 
     started = time.monotonic()
     facts = launch.run_program(program, target, scratch)
     ranks = report.rank_reports(facts)
     mapped, unsupported = report.mapped(facts)
     calls = hang.read_calls(facts)
-    why = hang.explain(facts, ranks, calls)
+    simulated = program.simulated
+    why = hang.explain(facts, ranks, calls) if simulated is None else None
     first = hang.first_failure(facts, ranks, why)
     recorded = run_numbers.read(facts)
     told = RunReport(
@@ -152,14 +192,28 @@ def _run_in(scratch: Path, program: Program, target: Target) -> _Ran:
         unsupported=unsupported,
         numbers=run_numbers.numbers(recorded, facts),
         hang=why,
-        collectives=hang.totals(calls),
+        collectives=hang.totals(calls) if simulated is None else (),
+        simulation=simulation.read(facts, simulated) if simulated else None,
     )
+    if simulated is not None:
+        told = _numbered_as(told, simulated.rank)
     failure = (
         f"rank {first.rank}: {first.message}" + (f" ({first.file}:{first.line})" if first.file else "")
         if first
         else None
     )
     return _Ran(told, comparison.Variant(facts, recorded, program.world_size, failure))
+
+
+def _numbered_as(report: RunReport, rank: int) -> RunReport:
+    """Return the report of a simulation with the number of the simulated rank."""
+    first = report.first_failure
+    return report.model_copy(
+        update={
+            "ranks": tuple(one.model_copy(update={"rank": rank}) for one in report.ranks),
+            "first_failure": first.model_copy(update={"rank": rank}) if first else None,
+        }
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ MOST_BYTES = 64 << 20
 
 _READ_BYTES = 1 << 20
 
+STEP = b"step\n"
+"""Marks in the log of a simulated rank where training begins and where each optimizer step ends."""
+
 
 class Place(NamedTuple):
     """A line of the user's code that was being executed."""
@@ -95,15 +98,32 @@ class Reader:
             return []
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [call for line in lines for call in self._read(line)]
+        return [call for line in lines for call in self.take(line)]
 
-    def _read(self, line: bytes) -> list[Call]:
+    def take(self, line: bytes) -> list[Call]:
+        """Return the call that a line stands for, [] for a description."""
         if line.startswith(b"["):
             self._calls.append(_parsed(line))
             return []
         with contextlib.suppress(ValueError, IndexError):
             return [self._calls[int(line)]]
         return []
+
+
+def read_steps(path: Path) -> list[list[Call]]:
+    """Return the calls of a whole log, cut at its marks."""
+    reader = Reader(path)
+    parts: list[list[Call]] = [[]]
+    try:
+        lines = path.read_bytes()[:MOST_BYTES].splitlines(keepends=True)
+    except OSError:
+        return parts
+    for line in lines:
+        if line == STEP:
+            parts.append([])
+        else:
+            parts[-1] += reader.take(line)
+    return parts
 
 
 _UNREADABLE = Call("unknown", "", (), (), None, "", 0, "", None, 0, ())

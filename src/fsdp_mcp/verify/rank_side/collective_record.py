@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .collective_log import Call, Place, Writer
 
@@ -25,12 +25,21 @@ _MOST_PLACES = 8
 _C10D = "torch.distributed.distributed_c10d"
 
 
-def activate(path: Path, is_users: Callable[[str], bool]) -> None:
-    """Record into `path` from now on; in a process without torch, from when the script imports it."""
+Noted = Literal["calls", "calls and groups"]
+
+
+def activate(path: Path, is_users: Callable[[str], bool], noted: Noted = "calls and groups") -> None:
+    """Record into `path` from now on; in a process without torch, from when the script imports it.
+
+    Args:
+        path: of the log.
+        is_users: whether a file is the user's.
+        noted: whether to note as well which groups are made: each takes a line with the ranks of the world.
+    """
     if "torch" in sys.modules:
-        _Recorder(Writer(path), is_users).install()
+        _Recorder(Writer(path), is_users).install(noted)
     else:
-        sys.meta_path.insert(0, _AfterImport(lambda: _Recorder(Writer(path), is_users).install()))
+        sys.meta_path.insert(0, _AfterImport(lambda: _Recorder(Writer(path), is_users).install(noted)))
 
 
 class _AfterImport:
@@ -115,7 +124,7 @@ class _Recorder:
         self._lines: dict[tuple[Any, ...], bytes] = {}
         self._times_initialised = 0
 
-    def install(self) -> None:
+    def install(self, noted: Noted) -> None:
         """Replace the CPU kernels of the operators and the functions that make groups."""
         import torch
         import torch.distributed
@@ -126,7 +135,8 @@ class _Recorder:
         self._unbox = torch._C._distributed_c10d.ProcessGroup.unbox
         self._ranks_of = c10d.get_process_group_ranks
         self._world_of = c10d._world
-        self._wrap_group_makers(c10d)
+        if noted == "calls and groups":
+            self._wrap_group_makers(c10d)
         # The key that every call passes before the kernel of its device. Calling on through the dispatcher gives up the
         # GIL; a kernel called while holding it may wait for ever, for a thread of Gloo that wants the GIL.
         key = torch._C.DispatchKey.BackendSelect

@@ -38,6 +38,9 @@ class Job:
         starts_ranks: whether the script starts its ranks itself, so that it has to find no variables of torchrun.
         map_cuda: whether to map CUDA calls to the CPU.
         variant: `as_is`, `without_dropout` or `ddp` when gradients and parameters are to be saved for a comparison.
+        simulated_world: ranks of the world of which one rank is simulated, 0 for a real run.
+        simulated_rank: the rank to simulate.
+        simulated_tensors: `fake`, or `real` for a script that needs values.
         scratch_bytes: the most that all files below the scratch folder may have.
         memory_share: the most of the free memory that all ranks together may use.
     """
@@ -56,6 +59,9 @@ class Job:
     starts_ranks: bool
     map_cuda: bool
     variant: str | None = None
+    simulated_world: int = 0
+    simulated_rank: int = 0
+    simulated_tensors: str = "fake"
     scratch_bytes: int = limits.SCRATCH_BYTES
     memory_share: float = limits.MEMORY_SHARE
 
@@ -69,7 +75,7 @@ class Job:
         Path(path).write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
 
     def report_path(self, kind: str, rank: int) -> Path:
-        """Return where rank `rank` leaves a report: `error`, `stack`, `crash`, `mapped`, `exit` or `collectives`."""
+        """Return where rank `rank` leaves a report: `error`, `stack`, `crash`, `mapped`, `exit`, `simulation` ..."""
         return Path(self.scratch, "reports", f"{kind}{rank}")
 
 

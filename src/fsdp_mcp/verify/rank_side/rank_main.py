@@ -53,17 +53,18 @@ def environment(job: Job, rank: int, port: int) -> dict[str, str]:
 
 def _set_by_torchrun(job: Job, rank: int, port: int) -> dict[str, str]:
     """Return the variables that torchrun sets, for a store that the supervisor holds as torchrun's agent does."""
-    per_node = job.world_size // job.nodes
+    world, rank = (job.simulated_world, job.simulated_rank) if job.simulated_world else (job.world_size, rank)
+    per_node = world // job.nodes
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank % per_node),
-        "WORLD_SIZE": str(job.world_size),
+        "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(per_node),
         "GROUP_RANK": str(rank // per_node),
         "GROUP_WORLD_SIZE": str(job.nodes),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(job.world_size),
+        "ROLE_WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -90,10 +91,13 @@ def run(job: Job, rank: int, address_space_bytes: int) -> int:
     sys.argv = [job.entry, *job.arguments]
     limits.apply_to_this_process(address_space_bytes)
     try:
+        simulation = _simulation(job)  # first, so that what is mapped or recorded goes on to it
         _activate_cuda_map(job, rank)
-        numbers_record.activate(job, rank, lambda file: is_users(file, job.user_roots))
-        collective_record.activate(job.report_path("collectives", rank), lambda file: is_users(file, job.user_roots))
-        _execute(job.entry)
+        if not job.simulated_world:
+            numbers_record.activate(job, rank, lambda file: is_users(file, job.user_roots))
+        _record_collectives(job, rank)
+        with simulation:
+            _execute(job.entry)
     except SystemExit as error:
         return _exit_status(job, rank, error)
     except BaseException as error:
@@ -128,6 +132,21 @@ def _execute(entry: str) -> None:
     sys.modules["__main__"] = module
     code = compile(Path(entry).read_bytes(), entry, "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102
+
+
+def _simulation(job: Job) -> contextlib.AbstractContextManager[None]:
+    """Return what simulates one rank of a large world, or does nothing."""
+    if not job.simulated_world:
+        return contextlib.nullcontext()
+    from .simulate import Simulation
+
+    return Simulation(job, lambda file: is_users(file, job.user_roots))
+
+
+def _record_collectives(job: Job, rank: int) -> None:
+    noted: collective_record.Noted = "calls" if job.simulated_world else "calls and groups"
+    path = job.report_path("collectives", rank)
+    collective_record.activate(path, lambda file: is_users(file, job.user_roots), noted)
 
 
 def _activate_cuda_map(job: Job, rank: int) -> None:
@@ -180,6 +199,7 @@ def _report_error(job: Job, rank: int, error: BaseException, *, exit_code: int) 
         "code": linecache.getline(place[0], place[1]).strip()[:500] if place[0] else None,
         "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__))[-TEXT_LIMIT:],
         "number": error.errno if isinstance(error, OSError) else None,
+        "by_simulation": _raised_by_fake_tensors(error),
         "by_communication": any(_raised_by_communication(link) for link in _chain(error)),
         "exit_code": exit_code,
     }
@@ -220,6 +240,12 @@ def _raised_by_communication(error: BaseException) -> bool:
     ours = os.path.dirname(__file__)  # noqa: PTH120, as the frames spell it
     innermost = ([""] + [file for file in files if not file.startswith(ours)])[-1].replace(os.sep, "/")
     return "/torch/distributed/" in innermost or innermost.endswith("/torch/autograd/graph.py")
+
+
+def _raised_by_fake_tensors(error: BaseException) -> bool:
+    """Return whether torch raised it because a fake tensor has no values."""
+    files = [frame.filename.replace(os.sep, "/") for frame in traceback.extract_tb(error.__traceback__)]
+    return "/torch/_subclasses/" in "\n".join(files[-3:])
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -86,7 +86,8 @@ class Watch:
         self._failed_at: float | None = None
         self._free_at_start = limits.free_memory_bytes()
         self._next_census = self._next_disk = 0.0
-        self._collectives = CollectiveWatch(job, self._stacks_now)
+        # A simulated rank never waits for others.
+        self._collectives = None if job.simulated_world else CollectiveWatch(job, self._stacks_now)
 
     def run(self) -> list[dict[str, Any]]:
         """Watch until all ranks have ended or a reason to end them arises; return the bare facts of each."""
@@ -158,6 +159,8 @@ class Watch:
     def _waits_for_ever(self, now: float) -> tuple[str, None] | None:
         """Say so when the living ranks wait for each other in vain; a failure of one explains the wait of others."""
         if self._failed_at is not None:
+            return None
+        if self._collectives is None:
             return None
         reason = self._collectives.reason_to_end(now, {rank.number: rank.pid for rank in self._living()})
         return (reason, None) if reason else None
