@@ -510,6 +510,7 @@ class RunReport(Result):
         omitted = len(text.encode("utf-8")) - len(shown.encode("utf-8")) + rank.output_omitted_bytes
         cut = f", after {omitted:,} bytes left out" if omitted else ""
         fence = "```" if "```" not in shown else "~~~~"
+        cut += ", whose numbers mean nothing" if self.simulation else ""
         return f"Output of rank {rank.rank}{cut}:\n{fence}\n{shown}\n{fence}"
 
     def _cuda_lines(self) -> list[str]:

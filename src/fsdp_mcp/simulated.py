@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -33,6 +34,7 @@ class SimulatedMesh(Value):
 
     shape: tuple[int, ...]
     names: tuple[str, ...] = Field(description="Of its dimensions, [] where there are none")
+    part: bool = Field(description="Whether it is cut out of another mesh")
     coordinate: tuple[int, ...] | None = Field(description="Of the rank, null where it is not part of the mesh")
     file: str | None = None
     line: int | None = None
@@ -100,12 +102,26 @@ class Simulation(Value):
     def lines(self) -> list[str]:
         """Return mesh, bytes, largest parameters, collectives of a step, uneven shards and notes."""
         lines = [self._meshes(), self._bytes(), *self._largest(), *self._collectives(), *self._uneven()]
-        notes = "; ".join(self.notes[:_SHOWN_NOTES])
+        notes = "; ".join(note if len(note) <= _MOST_NOTE else f"{note[:_MOST_NOTE]}..." for note in self.notes[:4])
         return [line for line in (*lines, notes and f"Notes: {notes}") if line]
 
     def _meshes(self) -> str:
-        shown = dict.fromkeys(_mesh(mesh) for mesh in self.mesh)
+        shown = dict.fromkeys(self._mesh(mesh) for mesh in self.mesh if not mesh.part)
         return f"Mesh: {'; '.join(list(shown)[:_SHOWN_MESHES])}" if shown else "No device mesh was made."
+
+    def _mesh(self, mesh: SimulatedMesh) -> str:
+        """Describe a mesh, with the ranks that it leaves out."""
+        names = mesh.names or tuple(f"dimension {number}" for number in range(len(mesh.shape)))
+        shape = " x ".join(f"{name} {length}" for name, length in zip(names, mesh.shape, strict=False))
+        ranks = math.prod(mesh.shape)
+        missing = (
+            f", **{self.world_size - ranks} of {self.world_size} ranks left out**" if self.leaves_out(mesh) else ""
+        )
+        return f"{shape}{missing} ({mesh.file}:{mesh.line})" if mesh.file else f"{shape}{missing}"
+
+    def leaves_out(self, mesh: SimulatedMesh) -> bool:
+        """Return whether a mesh has fewer ranks than the world: its size does not fit."""
+        return not mesh.part and math.prod(mesh.shape) < self.world_size
 
     def _bytes(self) -> str:
         held = self.bytes
@@ -124,13 +140,14 @@ class Simulation(Value):
         return [f"- {_parameter(alike)}" for alike in list(groups.values())[:_SHOWN_PARAMETERS]]
 
     def _collectives(self) -> list[str]:
-        found = [one for one in self.collectives if one.phase == "step"]
+        found = [one for one in self.collectives if (one.phase == "step") == (self.steps > 0)]
+        what = "Each step" if self.steps else "No optimizer step was made. In all"
         if not found:
-            return ["No collective in a step." if self.steps else "No optimizer step was made."]
+            return [f"{what}: no collective"]
         shown = sorted(found, key=lambda one: -one.bytes)
         more = len(shown) - _SHOWN_COLLECTIVES
         texts = [_collective(one) for one in shown[:_SHOWN_COLLECTIVES]] + ([f"{more} more kinds"] if more > 0 else [])
-        return [f"Each step: {'; '.join(texts)}"]
+        return [f"{what}: {'; '.join(texts)}"]
 
     def _uneven(self) -> list[str]:
         """Say which parameters are cut unevenly, those alike in one line."""
@@ -148,7 +165,7 @@ _SHOWN_MESHES = 3
 _SHOWN_PARAMETERS = 3
 _SHOWN_COLLECTIVES = 4
 _SHOWN_UNEVEN = 2
-_SHOWN_NOTES = 3
+_MOST_NOTE = 160
 
 
 def size(count: int) -> str:
@@ -156,15 +173,9 @@ def size(count: int) -> str:
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.3g} {unit}"
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB"
-
-
-def _mesh(mesh: SimulatedMesh) -> str:
-    names = mesh.names or tuple(f"dimension {number}" for number in range(len(mesh.shape)))
-    shape = " x ".join(f"{name} {length}" for name, length in zip(names, mesh.shape, strict=False))
-    return f"{shape} ({mesh.file}:{mesh.line})" if mesh.file else shape
 
 
 def _parameter(alike: list[SimulatedParameter]) -> str:

@@ -38,6 +38,15 @@ def refusal(caller: call.Caller | None = None, **arguments: object) -> FsdpMcpEr
         ({"code": "pass", "files": {"x": "a" * (5 << 20)}}, "files: got 5,242,882 bytes, 4 MB at most."),
         ({"code": "pass", "project_dir": "nowhere"}, "project_dir: there is no folder 'nowhere'."),
         ({"path": "nowhere.py"}, "path: there is no file 'nowhere.py'."),
+        ({"code": "pass", "simulate": 4097}, "simulate: got world_size 4,097, expected 1 to 4,096."),
+        ({"code": "pass", "simulate": {"world_size": 8, "rank": 8}}, "simulate: got rank 8, expected 0 to 7"),
+        ({"code": "pass", "simulate": {"rank": 1}}, "simulate: got {'rank': 1}, expected world_size and rank."),
+        ({"code": "pass", "simulate": "x"}, "simulate: got 'x', expected a whole number or an object of name: a whole"),
+        ({"code": "pass", "simulate": 8, "nodes": 3}, "nodes=3 does not divide the simulated world of 8."),
+        (
+            {"code": "pass", "simulate": 8, "compare": "ddp"},
+            "simulate computes no values, so there is nothing to compare",
+        ),
         ({"code": "pass", "ranks": 2}, "Unknown argument 'ranks' for run_on_gloo."),
     ],
 )

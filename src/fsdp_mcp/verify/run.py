@@ -91,6 +91,13 @@ def _simulated(simulate: dict[str, int] | int | None, compare: str | None, nodes
     return simulation.simulated_rank(simulate, nodes)
 
 
+def _why_real(report: RunReport) -> str:
+    """Say what happened with fake tensors."""
+    first = report.first_failure
+    place = f" at {first.file}:{first.line}" if first and first.file else ""
+    return f"real tensors, as fake ones failed{place}: {first.message if first else 'no result'}"
+
+
 def _simulate(program: Program, target: Target) -> RunReport:
     """Simulate with fake tensors; with real ones when that fails and real ones get on better."""
     from fsdp_mcp.verify import launch, simulation
@@ -107,7 +114,7 @@ def _simulate(program: Program, target: Target) -> RunReport:
     seconds = round(time.monotonic() - started, 2)
     if not better or again.report.simulation is None:
         return ran.report.model_copy(update={"seconds": seconds})
-    told = simulation.with_note(again.report.simulation, f"real tensors, as with fake ones {ran.variant.failure}")
+    told = simulation.with_note(again.report.simulation, _why_real(ran.report))
     return again.report.model_copy(update={"seconds": seconds, "simulation": told})
 
 

@@ -81,7 +81,7 @@ def read(facts: Facts, which: SimulatedRank) -> Simulation:
             optimizer_state=found.get("state_bytes"),
             whole_parameters=sum(one.bytes for one in parameters),
         ),
-        collectives=_collectives(reports / "collectives0", meshes),
+        collectives=_collectives(reports / "collectives0", meshes, int(found.get("steps", 0))),
         notes=tuple(str(note) for note in found.get("notes", ())),
     )
 
@@ -104,9 +104,11 @@ def _mesh(row: dict[str, Any], facts: Facts) -> SimulatedMesh:
     return SimulatedMesh.model_validate({**{key: row[key] for key in row if key != "groups"}, "file": file})
 
 
-def _collectives(log: Path, meshes: list[dict[str, Any]]) -> tuple[SimulatedCollective, ...]:
-    """Return the calls before training, and those of the step that is made most often."""
+def _collectives(log: Path, meshes: list[dict[str, Any]], made: int) -> tuple[SimulatedCollective, ...]:
+    """Return the calls before training, and those of the step that is made most often; all where none was made."""
     setup, *steps = read_steps(log)
+    if not made:
+        setup, steps = [call for part in (setup, *steps) for call in part], []
     names = _dimension_names(meshes)
     counted = [Counter(_key(call, names) for call in step if call.kind not in _MAKES_GROUP) for step in steps]
     counted = [step for step in counted if step]

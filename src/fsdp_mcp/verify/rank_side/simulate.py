@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -117,6 +118,12 @@ def _leave_out(note: Callable[[str], None]) -> None:
     def loaded(original: Any, *_: Any, **__: Any) -> None:
         note(f"checkpoint {original.__name__} read nothing")
 
+    def stepped(_: Any, __: Any, optimizer: Any, ___: Any, *args: Any, **kwargs: Any) -> Any:
+        return optimizer.step(*args, **kwargs)
+
+    scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler
+    wrap(scaler, "_maybe_opt_step", stepped)  # which would ask the gradients whether any is infinite
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._tensor")  # copies of fake tensors
     wrap(torch, "compile", compile_)
     wrap(torch, "save", saved)
     checkpoint = importlib.import_module("torch.distributed.checkpoint")

@@ -118,5 +118,12 @@ def _replace_object_collectives(note: Note) -> None:
     def scatter_object_list(_: Any, outputs: Any, inputs: Any = None, *__: Any, group: Any = None, **___: Any) -> None:
         outputs[0] = inputs[dist.get_rank(group)] if inputs else None
 
-    for wrapper in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
+    def send_object_list(_: Any, *__: Any, **___: Any) -> None:
+        return None
+
+    def recv_object_list(_: Any, *__: Any, **___: Any) -> None:
+        note("recv_object_list: leaves the list as it is; what other ranks send is not simulated")
+
+    of_all = all_gather_object, gather_object, broadcast_object_list, scatter_object_list
+    for wrapper in (*of_all, send_object_list, recv_object_list):
         wrap(dist.distributed_c10d, wrapper.__name__, wrapper, copies_below="torch.distributed")

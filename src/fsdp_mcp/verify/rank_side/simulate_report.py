@@ -53,6 +53,7 @@ class Inspector:
         row = {
             "shape": [int(size) for size in mesh.mesh.shape],
             "names": list(mesh.mesh_dim_names or ()),
+            "part": getattr(mesh, "_root_mesh", None) not in (None, mesh),
             "coordinate": list(coordinate) if coordinate is not None else None,
             "groups": [_ranks_along(mesh, dimension) for dimension in range(mesh.mesh.dim())],
             "file": file,

@@ -205,7 +205,24 @@ def answer_for_values() -> None:
         _wrap_method(name, wrapper)
     _wrap_method("__format__", formatted)
     wrap(FakeTensor, "tolist", tolist)
+    _call_values_finite()
     wrap(torch.utils, "swap_tensors", _swap)
+
+
+def _call_values_finite() -> None:
+    """Let simulated values count as finite numbers: a script that stops on NaN goes on."""
+
+    def known(answer: bool) -> Any:
+        def asked(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not is_simulated(self):
+                return original(self, *args, **kwargs)
+            return torch.full(tuple(self.shape), answer, dtype=torch.bool)
+
+        return asked
+
+    for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False)):
+        wrap(torch, name, known(answer))
+        _wrap_method(name, known(answer))
 
 
 def _swap(original: Any, one: Any, other: Any) -> None:
