@@ -37,7 +37,7 @@ bench: setup
 	$(BIN)/python -m tools.bench
 
 # Retrieval beside plain BM25 and agents-docs, a documentation server from PyPI that needs an environment of its own
-# (left out when it cannot be installed). QUESTIONS=FILE asks other questions.
+# (left out when it cannot be installed). QUESTIONS=FILE asks other questions, such as tests/data/further_questions.jsonl.
 QUESTIONS ?= tests/data/public_questions.jsonl
 PEER := build/eval-peer
 
