@@ -27,9 +27,14 @@ def to_markdown(text: str) -> str:
 
 def inline(text: str) -> str:
     """Return a piece of running text with its roles, double backticks and links as Markdown."""
-    text = _LINK.sub(lambda match: f"[{' '.join(match[1].split())}]({match[2]})", text)
+    text = links_as_markdown(text)
     text = _ROLE.sub(lambda match: f"`{role_label(match[1])}`", text)
     return _LITERAL.sub(lambda match: _code_span(match[1]), text)
+
+
+def links_as_markdown(text: str) -> str:
+    """Return running text with its links of reStructuredText as Markdown links."""
+    return _LINK.sub(lambda match: f"[{' '.join(match[1].split())}]({match[2]})", text)
 
 
 def role_label(content: str) -> str:

@@ -11,6 +11,8 @@ from fsdp_mcp.library import tables
 from fsdp_mcp.library.links import ApiLinks
 
 _OPTION = re.compile(r"^\s*:([\w-]+):(?:\s+(.*))?$")
+_YAML_OPTION = re.compile(r"^([\w-]+):(?:\s+(.*))?$")
+_YAML_EDGE = "---"
 _CODE = frozenset(
     {"code", "code-block", "code-cell", "sourcecode", "testcode", "testoutput", "parsed-literal", "literalinclude"}
 )
@@ -39,15 +41,28 @@ class Directive:
 
 
 def read_directive(name: str, argument: str, lines: list[str]) -> Directive:
-    """Return the directive whose lines below the first are `lines`; options are the `:key: value` lines on top."""
+    """Return the directive whose lines below the first are `lines`.
+
+    Options are the `:key: value` lines on top, or those `key: value` between two `---`, as MyST has them, too.
+    """
     rest = dedent("\n".join(lines)).split("\n")
+    between = _between_edges(rest)
+    pattern, start, end = (_YAML_OPTION, 1, len(between) + 2) if between else (_OPTION, 0, 0)
     options: dict[str, str] = {}
-    start = 0
-    while start < len(rest) and (match := _OPTION.match(rest[start])):
+    while start < len(rest) and (match := pattern.match(rest[start])):
         options[match[1]] = (match[2] or "").strip()
         start += 1
-    body = "\n".join(rest[start:]).strip("\n")
+    body = "\n".join(rest[max(start, end) :]).strip("\n")
     return Directive(name.lower().rpartition(":")[2], argument.strip(), body, options)
+
+
+def _between_edges(lines: list[str]) -> list[str]:
+    """Return the options between two `---` on top; none when there are no edges or something else is between them."""
+    edges = [at for at, line in enumerate(lines) if line.strip() == _YAML_EDGE][:2]
+    if len(edges) < 2 or edges[0] != 0:
+        return []
+    found = lines[1 : edges[1]]
+    return found if all(map(_YAML_OPTION.match, found)) else []
 
 
 def render(directive: Directive, *, links: ApiLinks, nested: Nested) -> str:
@@ -59,7 +74,20 @@ def render(directive: Directive, *, links: ApiLinks, nested: Nested) -> str:
 def _module(directive: Directive, links: ApiLinks, nested: Nested) -> str:
     links.enter(directive.argument)
     shown = f"Module {links.link(directive.argument)}" if directive.name == "automodule" else ""
-    return _paragraphs(shown, nested(directive.body))
+    return _paragraphs(shown, _module_members(directive, links), nested(directive.body))
+
+
+def _module_members(directive: Directive, links: ApiLinks) -> str:
+    """Return a list of what the page documents of a module: the members that it names, or all that the index has."""
+    if directive.name != "automodule" or _MEMBERS not in directive.options:
+        return ""
+    left_out = set(_names(directive.options.get("exclude-members", "")))
+    names = _names(directive.options[_MEMBERS]) or links.members(directive.argument)
+    return "\n".join(f"- {links.link(name)}" for name in names if name.rpartition(".")[2] not in left_out)
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 def _setting(directive: Directive, _: ApiLinks, nested: Nested) -> str:
@@ -69,22 +97,25 @@ def _setting(directive: Directive, _: ApiLinks, nested: Nested) -> str:
 def _api(directive: Directive, links: ApiLinks, nested: Nested) -> str:
     """Return a list item for what is documented here, with the members that the page names one by one."""
     shown = f"- {links.link(directive.argument)}"
-    members = directive.options.get(_MEMBERS, "")
+    members = _names(directive.options.get(_MEMBERS, ""))
     if members:
-        shown += f": {', '.join(f'`{member.strip()}`' for member in members.split(','))}"
-    return _paragraphs(shown, nested(directive.body))
+        shown += f": {', '.join(f'`{member}`' for member in members)}"
+    with links.inside(directive.argument):
+        return _paragraphs(shown, nested(directive.body))
 
 
 def _api_list(directive: Directive, links: ApiLinks, _: Nested) -> str:
     return "\n".join(f"- {links.link(name)}" for name in directive.body.split())
 
 
-def _object(directive: Directive, _: ApiLinks, nested: Nested) -> str:
-    return _paragraphs(f"`{directive.argument}`" if directive.argument else "", nested(directive.body))
+def _object(directive: Directive, links: ApiLinks, nested: Nested) -> str:
+    with links.inside(directive.argument):
+        return _paragraphs(f"`{directive.argument}`" if directive.argument else "", nested(directive.body))
 
 
-def _items(directive: Directive, _: ApiLinks, __: Nested) -> str:
-    return "\n".join(f"- {line.strip()}" for line in directive.body.split("\n") if line.strip())
+def _items(directive: Directive, links: ApiLinks, _: Nested) -> str:
+    lines = [line.strip() for line in directive.body.split("\n") if line.strip()]
+    return "\n".join(f"- {links.reference('doc', line) or line}" for line in lines)
 
 
 def _code(directive: Directive, _: ApiLinks, __: Nested) -> str:

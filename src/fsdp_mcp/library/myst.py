@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
-from fsdp_mcp.api.rst import role_label
+from fsdp_mcp.api.rst import links_as_markdown, role_label
 from fsdp_mcp.library import rest
 from fsdp_mcp.library.directives import read_directive, render
 from fsdp_mcp.library.links import ApiLinks
@@ -19,6 +19,9 @@ _COLON_FENCE = re.compile(r"(:{3,})[ \t]*(\{?[A-Za-z][^`]*)\Z")
 _DIRECTIVE_INFO = re.compile(r"\{([\w:+.-]+)\}[ \t]*(.*)\Z")
 _ADMONITION_INFO = re.compile(r"([A-Za-z][\w-]*)[ \t]*(.*)\Z")
 _ROLE = re.compile(r"\{([\w:+.-]+)\}`([^`\n]+(?:\n[^`\n]+)*)`")
+_LINK = re.compile(r"(?<=\])\(([^()\s:]+)\)")
+"""Destination of a link that has no scheme."""
+
 _TEXT_ROLES = frozenset({"ref", "doc", "any", "numref", "term", "download", "abbr", "sub", "sup"})
 _UNSEEN = re.compile(r"(?:\+\+\+(?: .*)?|%(?: .*)?)\Z")
 """A line that breaks blocks, or a comment."""
@@ -86,7 +89,11 @@ def _pieces(text: str, *, links: ApiLinks, depth: int) -> Iterator[str]:
 def _running_text(lines: list[str], links: ApiLinks) -> str:
     text = "\n".join(line for line in lines if not _UNSEEN.match(line))
     text = _BARE_API.sub(lambda match: f"- {links.link(match[2])}\n", text)
-    return _ROLE.sub(_role, text)
+    return _roles(_LINK.sub(lambda match: f"({links.destination(match[1])})", links_as_markdown(text)), links)
+
+
+def _roles(text: str, links: ApiLinks) -> str:
+    return _ROLE.sub(lambda match: links.reference(match[1], match[2]) or _role(match), text)
 
 
 def _role(match: re.Match[str]) -> str:
@@ -114,7 +121,7 @@ def _directive(token: Token, lines: list[str], *, links: ApiLinks, depth: int) -
         def nested(text: str) -> str:
             return to_markdown(text, links=links, depth=depth + 1) if text.strip() else ""
 
-        argument = _ROLE.sub(_role, argument)
+        argument = _roles(argument, links)
         shown = render(read_directive(name, argument, content.rstrip("\n").split("\n")), links=links, nested=nested)
     return "\n".join(f"{margin}{line}".rstrip() for line in shown.split("\n"))
 

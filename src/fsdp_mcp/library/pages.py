@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 from fsdp_mcp.errors import FsdpMcpError
 from fsdp_mcp.library import myst, rest
+from fsdp_mcp.library.fields import without_settings
 from fsdp_mcp.library.links import ApiLinks
+from fsdp_mcp.library.references import References, Section, label_key, labels_in
 from fsdp_mcp.models import IndexEntry
 
 _LEVELS = {"h1": 1, "h2": 2, "h3": 3, "h4": 4}
@@ -69,9 +71,10 @@ def read_parts(text: str, *, path: str, links: ApiLinks) -> list[Part]:
     """Return the parts of the page `text`, whose language the ending of `path` tells."""
     name = PurePosixPath(path)
     if name.suffix in _REST_SUFFIXES:
-        return split(rest.to_markdown(text, links=links), title=name.stem)
+        return split(rest.to_markdown(without_settings(text), links=links), title=name.stem)
     header, body = myst.split_front_matter(text.replace("\r\n", "\n"))
     title = header.get("title")
+    body = without_settings(body)
     return split(myst.to_markdown(body, links=links), title=title if isinstance(title, str) and title else name.stem)
 
 
@@ -224,7 +227,7 @@ def official_entries(parts: Iterable[Part], *, page: str, torch_version: str) ->
     address = f"{_OFFICIAL}{'.'.join(torch_version.split('.')[:2])}/{page}.html"
     return [
         IndexEntry(
-            uri=_uri(f"fsdp://official/{page}", part),
+            uri=_uri(official_uri(page), part),
             title=" › ".join(part.headings),
             kind="official",
             text=part.text,
@@ -234,6 +237,28 @@ def official_entries(parts: Iterable[Part], *, page: str, torch_version: str) ->
         )
         for part in parts
     ]
+
+
+def references_of(pages: Mapping[str, tuple[str, list[Part]]]) -> References:
+    """Return what the labels and names of official pages refer to, from the source and the parts of each page."""
+    labels: dict[str, Section] = {}
+    for page, (text, parts) in pages.items():
+        for part in parts:
+            labels[f"{page}#{part.anchor}"] = Section(_uri(official_uri(page), part), part.headings[-1])
+        for label in labels_in(text):
+            title = _plain(label.title.replace("``", "`"))
+            holding = next((part for part in parts if title in part.headings), None)
+            if holding is not None:
+                labels.setdefault(label_key(label.name), Section(_uri(official_uri(page), holding), title))
+    beginnings = {
+        page: Section(official_uri(page), parts[0].headings[0]) for page, (_, parts) in pages.items() if parts
+    }
+    return References(labels, beginnings)
+
+
+def official_uri(page: str) -> str:
+    """Return the URI of the beginning of an official page."""
+    return f"fsdp://official/{page}"
 
 
 def user_entries(parts: Iterable[Part], *, collection: str, path: str) -> list[IndexEntry]:

@@ -10,7 +10,15 @@ from pathlib import Path
 from fsdp_mcp.library import shelf
 from fsdp_mcp.library.fetch import verified
 from fsdp_mcp.library.links import ApiLinks, uris_of
-from fsdp_mcp.library.pages import BrokenDocument, Part, decode, official_entries, read_parts, user_entries
+from fsdp_mcp.library.pages import (
+    BrokenDocument,
+    Part,
+    decode,
+    official_entries,
+    read_parts,
+    references_of,
+    user_entries,
+)
 from fsdp_mcp.library.shelf import Release, Skipped, UserCollection
 from fsdp_mcp.models import IndexEntry
 
@@ -61,16 +69,21 @@ def read_release(release: Release, *, uris: Mapping[str, str]) -> Reading:
 
     What the fetch skipped comes first in the list of what is left out.
     """
-    entries: list[IndexEntry] = []
     skipped = list(release.skipped)
+    pages: dict[str, tuple[str, list[Part]]] = {}
     for file in release.files:
         try:
             text = decode(verified(release, file))
-            parts = _parts(text, path=file.path, uris=uris)
+            pages[file.page] = text, _parts(text, path=file.path, links=ApiLinks(uris))
         except BrokenDocument as error:
             skipped.append(Skipped(path=file.path, why=str(error)))
-            continue
-        entries.extend(official_entries(parts, page=file.page, torch_version=release.torch_version))
+    references = references_of(pages)
+    entries: list[IndexEntry] = []
+    for file in release.files:
+        if file.page in pages:  # Read again, now that it is known where references to other pages lead.
+            links = ApiLinks(uris, references=references, page=file.page)
+            parts = _parts(pages[file.page][0], path=file.path, links=links)
+            entries.extend(official_entries(parts, page=file.page, torch_version=release.torch_version))
     return Reading(tuple(entries), _pages(entries), tuple(skipped))
 
 
@@ -102,7 +115,7 @@ def _document_entries(
         data = (origin if origin.is_file() else origin / path).read_bytes()
     except OSError as error:
         raise BrokenDocument(f"cannot be read ({error.strerror})") from None
-    found = user_entries(_parts(decode(data), path=path, uris=uris), collection=collection.name, path=path)
+    found = user_entries(_parts(decode(data), path=path, links=ApiLinks(uris)), collection=collection.name, path=path)
     if not found:
         raise BrokenDocument("is empty")
     if len(found[0].uri) > _LONGEST_URI:
@@ -110,10 +123,10 @@ def _document_entries(
     return found
 
 
-def _parts(text: str, *, path: str, uris: Mapping[str, str]) -> list[Part]:
+def _parts(text: str, *, path: str, links: ApiLinks) -> list[Part]:
     """Parse a page; one that the parser cannot take is broken, whatever it trips over."""
     try:
-        return read_parts(text, path=path, links=ApiLinks(uris))
+        return read_parts(text, path=path, links=links)
     except BrokenDocument:
         raise
     except Exception as error:

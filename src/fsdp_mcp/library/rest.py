@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fsdp_mcp.api import rst
 from fsdp_mcp.library import tables
 from fsdp_mcp.library.directives import read_directive, render
+from fsdp_mcp.library.fields import render_fields
 from fsdp_mcp.library.links import ApiLinks
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*\Z")
@@ -17,6 +18,7 @@ _DIRECTIVE = re.compile(r"\.\. +([\w:+.-]+):: *(.*)\Z")
 _TARGET = re.compile(r"\.\. +_([^:`]+|`[^`]+`): *(\S.*)?\Z")
 _FOOTNOTE = re.compile(r"\.\. +(\[[^\]]+\]) +(.*)\Z")
 _SUBSTITUTION = re.compile(r"\.\. +\|([^|]+)\| +[\w-]+:: *(.*)\Z")
+_REFERENCE = re.compile(r":(ref|doc|numref|any):`([^`]+)`")
 _MOST_NESTED = 10
 _LEAST_UNDERLINE = 4
 
@@ -62,8 +64,13 @@ def _blocks(lines: list[str], *, links: ApiLinks, depth: int) -> Iterator[str]:
             at = end
         else:
             end = _end_of_text(lines, at)
-            yield rst.to_markdown("\n".join(lines[at:end]))
+            yield _running_text("\n".join(lines[at:end]), links)
             at = end
+
+
+def _running_text(text: str, links: ApiLinks) -> str:
+    text = _REFERENCE.sub(lambda match: links.reference(match[1], match[2]) or match[0], text)
+    return rst.to_markdown(render_fields(text))
 
 
 def _table(lines: list[str]) -> str:
