@@ -44,6 +44,14 @@ def test_the_rank_that_raised_is_the_origin_and_those_that_timed_out_are_victims
     ]
 
 
+def test_what_one_rank_raised_is_told_by_the_page_that_knows_it() -> None:
+    known = [
+        line.replace("KeyError: 'image'", "OSError: [Errno 28] No space left on device: '/ckpt'") for line in RAISED
+    ]
+    found = diagnose_log("\n".join([*(TIMED_OUT.format(rank=rank, seq=9) for rank in (0, 1, 3)), *known]))
+    assert [(each.id, each.rank) for each in found.findings] == [("disk-full", 2)]
+
+
 @pytest.mark.parametrize(
     "disguise",
     [

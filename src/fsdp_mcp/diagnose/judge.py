@@ -121,7 +121,19 @@ def _once(places: Iterable[Place]) -> list[Place]:
 def _without_refined(applied: Sequence[Applied]) -> list[Applied]:
     """Drop the pages of which another one that applies is a special case."""
     refined = {name for each in applied for name in each.page.refines}
-    return [each for each in applied if each.page.id not in refined]
+    explained = {line for each in applied if each.page.role in ("cause", "suspect") for line in _matched_lines(each)}
+    return [each for each in applied if each.page.id not in refined and not _only_quotes(each, explained)]
+
+
+def _matched_lines(applied: Applied) -> set[tuple[str, int]]:
+    """Return the lines that speak for a page which has patterns."""
+    return {(place.file, place.line) for place in applied.places} if applied.page.match else set()
+
+
+def _only_quotes(applied: Applied, explained: set[tuple[str, int]]) -> bool:
+    """Return whether a page merely says that a rank raised what another page explains."""
+    raised = applied.page.signs == (Sign.ONE_RANK_RAISED,) and not applied.page.match
+    return raised and any((place.file, place.line) in explained for place in applied.places)
 
 
 def _ordered(applied: Sequence[Applied]) -> list[Applied]:
