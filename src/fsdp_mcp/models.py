@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -327,6 +328,7 @@ class Waiting(Value):
     group: tuple[int, ...] = Field(description="Global ranks of the group")
     shape: tuple[int, ...] = Field(description="Of the tensor, [] where there is none")
     dtype: str | None = None
+    detail: str | None = Field(default=None, description="Root, or ranks of the new group")
     sequence: int = Field(description="Number of the call within its group, from 1")
     file: str | None = None
     line: int | None = None
@@ -483,11 +485,13 @@ class RunReport(Result):
 
     def _rank_lines(self) -> list[str]:
         """Say how each rank ended, those that ended alike in one line; nothing when all is well or told already."""
-        told = self.first_failure.rank if self.first_failure and self.first_failure.status == "error" else None
+        first = self.first_failure
+        told = first.rank if first and (first.status == "error" or self._rank(first.rank).error) else None
         explained = ("hung", "killed", "ok") if self.hang else ()
         groups: dict[str, list[int]] = {}
+        noticed = [rank.rank for rank in self.hang.waiting] if self.hang and self.hang.kind in _NOTICED else []
         for rank in () if self.ok else self.ranks:
-            if (rank.rank != told or self.hang) and rank.status not in explained:
+            if (rank.rank != told or self.hang) and rank.status not in explained and rank.rank not in noticed:
                 groups.setdefault(_how_it_ended(rank), []).append(rank.rank)
         return [f"- {_numbered(ranks, word='rank')}: {_cut(how, 220)}" for how, ranks in groups.items()]
 
@@ -503,7 +507,9 @@ class RunReport(Result):
     def _output(self) -> str:
         """Quote the end of what one rank printed: the first that failed, else rank 0."""
         rank = self._rank(self.first_failure.rank if self.first_failure else self.ranks[0].rank)
-        text = rank.output.strip("\n")
+        text = _CPP_FRAMES.sub("", rank.output).strip("\n")
+        if self.hang and rank.error and rank.error.traceback:  # the explanation says why its communication broke
+            text = text[: max([found.start() for found in _TRACEBACK.finditer(text)] or [len(text)])].strip("\n")
         if not text:
             return f"Rank {rank.rank} printed nothing."
         shown = text.encode("utf-8")[-_SHOWN_OUTPUT_BYTES:].decode("utf-8", errors="ignore")
@@ -524,6 +530,14 @@ class RunReport(Result):
 
 
 _SHOWN_OUTPUT_BYTES = 1_500
+_RANK_PREFIX = r"^(?:\[rank\d+\]: )?"
+_CPP_FRAMES = re.compile(rf"{_RANK_PREFIX}(?:frame #\d+: .*|<omitting python frames>)\n?", re.MULTILINE)
+_TRACEBACK = re.compile(rf"{_RANK_PREFIX}Traceback \(most recent call last\):$", re.MULTILINE)
+_NOTICED: tuple[HangKind, ...] = (
+    *("rank_conditional_collective", "uneven_inputs", "peer_exited", "unmatched_send_recv"),
+    *("different_kinds", "different_order", "wrong_group"),
+)
+"""Kinds of hangs of which the errors of the waiting ranks say nothing but that a connection broke."""
 
 
 def _how_it_ended(rank: RankReport) -> str:

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_mcp.verify.condition import Condition, rank_condition, swallowing_handler, swapped_branches
+from fsdp_mcp.verify.condition import (
+    Branch,
+    Condition,
+    branches,
+    loop_around,
+    rank_condition,
+    swallowing_handler,
+    swapped_branches,
+)
+from fsdp_mcp.verify.hang_sites import Sites
 from fsdp_mcp.verify.rank_side.collective_log import Call, Place, Reader, Writer
 from fsdp_mcp.verify.rank_side.collective_match import Matcher, why_not_fitting
 from fsdp_mcp.verify.rank_side.collective_watch import stands_in_collective
@@ -134,3 +143,45 @@ def test_branches_with_the_same_calls_in_another_order_are_seen(source: str) -> 
 def test_a_handler_that_hides_an_exception_is_seen(source: str) -> None:
     assert swallowing_handler(source, 7) == Condition(8, "except ValueError")
     assert swallowing_handler(source, 5) is None
+
+
+DECIDES = """def setup():
+    return dist.get_rank(), 2
+r, size = setup()
+if r == 0: dist.barrier()
+main = r == 0
+main and save()
+group = new([0, 1]) if r else new([2])
+for batch in data:
+    if isnan(batch):
+        continue
+    step(batch)
+if __name__ == "__main__":
+    sync()
+"""
+
+
+def test_conditions_on_the_line_itself_and_names_of_the_rank_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(DECIDES, encoding="utf-8")
+    found = {line: [(*branch[1:], branch.condition.text) for branch in branches(str(path), line)] for line in (4, 6, 7)}
+    assert found == {
+        4: [("then", True, "", "r == 0")],
+        6: [("then", True, "", "main")],
+        7: [("either", True, "", "r")],
+    }
+    assert branches(str(path), 11) == (Branch(Condition(9, "isnan(batch)"), "stays", False, "continue"),)
+    assert (branches(str(path), 13), loop_around(str(path), 11)) == ((), Condition(8, "for batch in data"))
+
+
+def test_the_condition_under_which_only_one_rank_made_a_call_decides(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("if a:\n    if loss > 1:\n        one()\n    two()\n", encoding="utf-8")
+    one, two = (REDUCE._replace(places=(Place(str(path), line, "f"),)) for line in (3, 4))
+    matcher = Matcher()
+    for rank, call in ((0, one), (1, two)):
+        matcher.add(rank, call)
+    sites = Sites(matcher)
+    decided = sites.deciding(sites.between(0, 1, (0, 1)) + sites.between(1, 0, (0, 1)))
+    assert decided is not None
+    assert (decided.site.rank, decided.condition, decided.both) == (0, Condition(2, "loss > 1"), False)

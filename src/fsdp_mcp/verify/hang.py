@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.models import CollectiveTotal, Elsewhere, FirstFailure, Hang, HangKind, RankReport, Value, Waiting
 from fsdp_mcp.verify import report
-from fsdp_mcp.verify.condition import Condition, rank_condition, swallowing_handler, swapped_branches
+from fsdp_mcp.verify.condition import Condition, branches, swapped_branches
+from fsdp_mcp.verify.hang_sites import Deciding, Site, Sites
 from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side import limits
 from fsdp_mcp.verify.rank_side.collective_log import Call, Place
@@ -92,6 +92,10 @@ def first_failure(facts: Facts, reports: tuple[RankReport, ...], hang: Hang | No
         return FirstFailure(rank=gone.rank, status="error", message=message, file=gone.file, line=gone.line)
     if first is not None and first.status == "error":
         return first
+    away = next((rank for rank in hang.elsewhere if rank.status == "running"), None)
+    if hang.kind == "slow_or_stuck_elsewhere" and first and away is not None:
+        message = "still running when time ran out, while other ranks waited for it"
+        return FirstFailure(rank=away.rank, status=first.status, message=message, file=away.file, line=away.line)
     waiting = hang.waiting[-1 if first is None else 0]
     message = f"waits in vain in {waiting.collective}" if first else f"{hang.kind}: {hang.explanation}"
     return FirstFailure(
@@ -131,6 +135,10 @@ class _Run:
     @property
     def names(self) -> Names:
         return Names(self.facts)
+
+    @property
+    def sites(self) -> Sites:
+        return Sites(self.calls)
 
     def pair(self) -> _Pair | None:
         """Return the two sides of the hang that say most about it."""
@@ -213,46 +221,57 @@ class _Run:
         assert pair.other is not None
         if why_not_fitting(pair.one.call, pair.other.call) == "shape":
             return "different_shapes", ""
-        return ("different_order" if pair.one.call.kind in _MAKES_GROUP else "different_roots"), ""
+        if pair.one.call.kind not in _MAKES_GROUP:
+            return "different_roots", ""
+        told = "Every rank has to make every group, also those that it is no member of, in one order."
+        found = (branches(place.file, place.line) for place in pair.one.call.places[:1])
+        chosen = any(branch.side == "either" for one in found for branch in one)
+        return ("rank_conditional_collective" if chosen else "different_order"), told
 
     def _surplus(self, pair: _Pair) -> tuple[HangKind, str] | None:
         """Judge by the calls that one rank made more often than the other."""
         sides = (
             ((pair.one.rank, pair.rank), (pair.rank, pair.one.rank)) if pair.other else ((pair.one.rank, pair.rank),)
         )
-        found = [site for side in sides for site in self._sites(*side, pair.one.call.ranks)]
-        conditional = [(site, place, test) for site in found if site.fewer == 0 for place, test in self._tests(site)]
-        sides_of = {site.rank for site, _, _ in conditional}
-        if conditional and len(sides_of) == 1:
-            site, place, test = conditional[0]
-            who = _ranks([rank for rank in site.call.ranks if self._made(rank, site.call)])
-            only = (
-                f"Only {who} made the {site.call.kind} at {self._at(place)}: `{test.text}` (line {test.line}) decides."
-            )
-            late = "" if self._is_at(pair, site) else " The calls after it were paired with the wrong ones."
-            return "rank_conditional_collective", only + late
-        return self._repeated([site for site in found if site.fewer > 0], pair)
+        found = [site for side in sides for site in self.sites.between(*side, pair.one.call.ranks)]
+        decided = self.sites.deciding(found)
+        if decided is not None and not decided.both:
+            return "rank_conditional_collective", self._only(pair, decided)
+        if decided is not None and pair.together and pair.other:
+            test = decided.condition
+            makes_group = pair.one.call.kind == pair.other.call.kind == "new_group"
+            kind: HangKind = "rank_conditional_collective" if makes_group else "different_kinds"
+            return kind, f"`{test.text}` (line {test.line}) decides which rank makes which call."
+        return self._repeated(found, pair)
 
-    def _repeated(self, sites: list[_Site], pair: _Pair) -> tuple[HangKind, str] | None:
-        """Judge by a place that all ranks reached, one of them more often."""
+    def _only(self, pair: _Pair, decided: Deciding) -> str:
+        """Say which ranks made a call alone, and what decides."""
+        site, test = decided.site, decided.condition
+        who = _ranks([rank for rank in site.call.ranks if self.sites.made(rank, site.call)])
+        at_it = site.call.places in [begun.call.places for begun in (pair.one, pair.other) if begun is not None]
+        late = "" if at_it else " The calls after it were paired with the wrong ones."
+        at = self._at(decided.place)
+        return f"Only {who} made the {site.call.kind} at {at}: `{test.text}` (line {test.line}) decides.{late}"
+
+    def _repeated(self, sites: list[Site], pair: _Pair) -> tuple[HangKind, str] | None:
+        """Judge by a place that one rank reached more often than another."""
+        sites = sorted((site for site in sites if site.fewer or site.loop()), key=lambda site: not site.fewer)
         if not sites:
             return None
         site = sites[0]
-        more, fewer = (_times(count) for count in (site.more, site.fewer))
-        told = (
-            f"{self._at(*site.call.places[:1])} was reached {more} on rank {site.rank}, {fewer} on rank {site.other}."
-        )
-        handler = self._handler(site)
+        calls = f"{site.call.kind} call{'s' if site.more > 1 else ''} at {self._at(*site.call.places[:1])}"
+        told = f"Rank {site.rank} made {site.more} {calls}, rank {site.other} {site.fewer or 'none'}."
+        gone = self._has_ended(pair.rank) and pair.other is None
+        handler, skipped = site.handler(), site.skipped_by()
         if handler is not None:
             told += f" `{handler.text}` (line {handler.line}) around it hides what one rank raised, if it did."
+        elif skipped is not None:
+            test = skipped.condition
+            told += f" `{test.text}` (line {test.line}) may have {skipped.done} on a rank."
         unsaid = self.facts.ranks[pair.rank]["exit"] is None  # it did not come to an end that the interpreter knows of
-        left = handler is not None or unsaid or self._left(pair.rank) is not None
-        return ("peer_exited" if left and self._has_ended(pair.rank) and pair.other is None else "uneven_inputs"), told
-
-    def _handler(self, site: _Site) -> Condition | None:
-        """Return the handler around a call that swallows exceptions."""
-        found = (swallowing_handler(place.file, place.line) for place in site.call.places)
-        return next((handler for handler in found if handler is not None), None)
+        returns = skipped is not None and skipped.of_rank and skipped.leaves != "continue"
+        left = handler is not None or returns or unsaid or self._left(pair.rank) is not None
+        return ("peer_exited" if left and gone else "uneven_inputs"), told
 
     def _left(self, rank: int) -> tuple[str, int] | None:
         """Return the user's line at which a rank ended itself with exit status 0."""
@@ -272,33 +291,6 @@ class _Run:
         if one.kind != other.kind:
             return "different_kinds", ""
         return self._mismatch(pair)
-
-    def _sites(self, rank: int, other: int, group: tuple[int, ...]) -> list[_Site]:
-        """Return the places where one rank made more calls on a group than another, those it reached alone first."""
-        mine, theirs = self._per_place(rank, group), self._per_place(other, group)
-        sites = [_Site(call, rank, other, count, theirs.get(key, (call, 0))[1]) for key, (call, count) in mine.items()]
-        return sorted((site for site in sites if site.more > site.fewer), key=lambda site: site.fewer > 0)
-
-    def _per_place(self, rank: int, group: tuple[int, ...]) -> dict[Any, tuple[Call, int]]:
-        found: Counter[Any] = Counter()
-        calls: dict[Any, Call] = {}
-        for call, count in self.calls.totals.get(rank, Counter()).items():
-            if call.ranks == group:
-                found[call.kind, call.places] += count
-                calls[call.kind, call.places] = call
-        return {key: (calls[key], count) for key, count in found.items()}
-
-    def _tests(self, site: _Site) -> list[tuple[Place, Condition]]:
-        """Return the conditions on the rank that a call was reached under, innermost line first."""
-        tests = [(place, rank_condition(place.file, place.line)) for place in site.call.places]
-        return [(place, test) for place, test in tests if test is not None]
-
-    def _made(self, rank: int, call: Call) -> bool:
-        return (call.kind, call.places) in self._per_place(rank, call.ranks)
-
-    def _is_at(self, pair: _Pair, site: _Site) -> bool:
-        """Return whether a rank waits at the very call that only it made."""
-        return site.call.places in [begun.call.places for begun in (pair.one, pair.other) if begun is not None]
 
     def waiting(self, pair: _Pair) -> tuple[Waiting, ...]:
         """Return the ranks that wait, or whose calls do not fit."""
@@ -320,6 +312,7 @@ class _Run:
             file=self.names.shorten(place.file) if place else None,
             line=place.line if place else None,
             code=self.names.code(place.file, place.line) if place else None,
+            detail=call.detail or None,
         )
 
     def elsewhere(self, pair: _Pair, waiting: set[int]) -> tuple[Elsewhere, ...]:
@@ -345,25 +338,20 @@ class _Run:
         if pair.together and pair.other:
             one, other = (self._waiting(begun) for begun in (pair.one, pair.other))
             where = f"Call {one.sequence} on ranks {_list(one.group)}"
+            if one.collective != other.collective or one.detail == other.detail:
+                one, other = (rank.model_copy(update={"detail": None}) for rank in (one, other))
             return f"{where}: rank {one.rank} calls {_call(one)}, rank {other.rank} {_call(other)}."
-        calls = ((f"{_call(rank)}, call {rank.sequence} on ranks {_list(rank.group)}", rank.rank) for rank in waiting)
+        plain = [rank.model_copy(update={"detail": None}) for rank in waiting]
+        calls = ((f"{_call(rank)}, call {rank.sequence} on ranks {_list(rank.group)}", rank.rank) for rank in plain)
         parts = [f"{_ranks(ranks)} in {what}" for what, ranks in _grouped(calls)]
-        away = [f"{_ranks(ranks)} {what}" for what, ranks in _grouped((_doing(rank), rank.rank) for rank in elsewhere)]
+        away = [
+            f"{_ranks(ranks)} {what if len(ranks) == 1 else what.replace('has ended', 'have ended', 1)}"
+            for what, ranks in _grouped((_doing(rank), rank.rank) for rank in elsewhere)
+        ]
         return f"Waiting: {'; '.join(parts)}. {'Elsewhere: ' + '; '.join(away) + '.' if away else ''}".strip()
 
     def _at(self, place: Place | None = None) -> str:
         return f"{self.names.shorten(place.file)}:{place.line}" if place else "a line outside your files"
-
-
-@dataclass(frozen=True)
-class _Site:
-    """A place where one rank made more calls than another."""
-
-    call: Call
-    rank: int
-    other: int
-    more: int
-    fewer: int
 
 
 def _call(rank: Waiting) -> str:
@@ -371,7 +359,7 @@ def _call(rank: Waiting) -> str:
     tensor = f" of {rank.dtype}{list(rank.shape)}" if rank.dtype else ""
     at = f" at {rank.file}:{rank.line}" if rank.file else ""
     code = f" `{rank.code[:80]}`" if rank.code else ""
-    return f"{rank.collective}{tensor}{at}{code}"
+    return f"{rank.collective}{tensor}{f' ({rank.detail})' if rank.detail else ''}{at}{code}"
 
 
 def _doing(rank: Elsewhere) -> str:
@@ -381,10 +369,6 @@ def _doing(rank: Elsewhere) -> str:
     if rank.status == "ended":
         return f"has ended, exit status 0{at}{code}"
     return f"{rank.status}{inside}{at}{code}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _grouped(pairs: Iterable[tuple[str, int]]) -> Iterable[tuple[str, list[int]]]:

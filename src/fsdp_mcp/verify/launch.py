@@ -237,5 +237,6 @@ class _Progress:
             return
         self._next = self._now + 1
         seconds = self._now - self._started
-        what = f"{self._program.world_size} ranks running" if running else "importing torch"
+        size = self._program.world_size
+        what = f"{size} rank{'s' if size > 1 else ''} running" if running else "importing torch"
         call.report(round(seconds, 1), self._program.timeout_seconds, f"{what}, {seconds:.0f} s")

@@ -1,4 +1,4 @@
-# hang: different_kinds
+# hang: rank_conditional_collective
 import torch
 import torch.distributed as dist
 
