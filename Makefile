@@ -37,13 +37,15 @@ bench: setup
 	$(BIN)/python -m tools.bench
 
 # Retrieval beside plain BM25 and agents-docs, a documentation server from PyPI that needs an environment of its own
-# (left out when it cannot be installed). QUESTIONS=FILE asks other questions, such as tests/data/further_questions.jsonl.
+# (left out when it cannot be installed). QUESTIONS=FILE asks other questions
+# Then diagnose_log on logs with a known cause., such as tests/data/further_questions.jsonl.
 QUESTIONS ?= tests/data/public_questions.jsonl
 PEER := build/eval-peer
 
 eval: setup
 	@test -x $(PEER)/bin/agents-docs || { $(PYTHON) -m venv $(PEER) && $(PEER)/bin/pip install --quiet agents-docs==0.45.0; } || true
 	$(BIN)/python -m tools.eval $(QUESTIONS) --misses $$(test -x $(PEER)/bin/agents-docs && echo --peer $(PEER)/bin/python)
+	$(BIN)/python -m tools.eval_failures tests/data/failure_logs.jsonl --misses
 
 # Runs every example of the guides on CPU Gloo and compares its output with the page.
 guides: setup
