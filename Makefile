@@ -37,8 +37,8 @@ bench: setup
 	$(BIN)/python -m tools.bench
 
 # Retrieval beside plain BM25 and agents-docs, a documentation server from PyPI that needs an environment of its own
-# (left out when it cannot be installed). QUESTIONS=FILE asks other questions
-# Then diagnose_log on logs with a known cause., such as tests/data/further_questions.jsonl.
+# (left out when it cannot be installed). QUESTIONS=FILE asks other questions, such as
+# tests/data/further_questions.jsonl. Then diagnose_log on logs with a known cause.
 QUESTIONS ?= tests/data/public_questions.jsonl
 PEER := build/eval-peer
 
