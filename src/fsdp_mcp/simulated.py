@@ -46,6 +46,7 @@ class UnevenDimension(Value):
     dimension: int
     size: int
     held: tuple[tuple[int, int], ...] = Field(description="Pairs: indices held, by how many of the ranks that share it")
+    in_order: bool = Field(description="Whether the ranks of the group hold them in this order, the first ranks first")
 
 
 class SimulatedParameter(Value):
@@ -146,7 +147,7 @@ class Simulation(Value):
             return [f"{what}: no collective"]
         shown = sorted(found, key=lambda one: -one.bytes)
         more = len(shown) - _SHOWN_COLLECTIVES
-        texts = [_collective(one) for one in shown[:_SHOWN_COLLECTIVES]] + ([f"{more} more kinds"] if more > 0 else [])
+        texts = [_collective(one) for one in shown[:_SHOWN_COLLECTIVES]] + ([f"{more} more"] if more > 0 else [])
         return [f"{what}: {'; '.join(texts)}"]
 
     def _uneven(self) -> list[str]:
@@ -191,7 +192,9 @@ def _collective(one: SimulatedCollective) -> str:
 
 
 def _held(uneven: UnevenDimension) -> str:
-    parts = [f"{indices} on {ranks}" if indices else f"nothing on {ranks}" for indices, ranks in uneven.held]
+    parts = [f"{indices or 'nothing'} on {ranks}" for indices, ranks in uneven.held]
+    if uneven.in_order:
+        parts[-1] = parts[-1].replace(" on ", " on the last ")
     return f"dimension {uneven.dimension} of {uneven.size}: {', '.join(parts)} ranks"
 
 

@@ -112,7 +112,7 @@ def _collectives(log: Path, meshes: list[dict[str, Any]], made: int) -> tuple[Si
     names = _dimension_names(meshes)
     counted = [Counter(_key(call, names) for call in step if call.kind not in _MAKES_GROUP) for step in steps]
     counted = [step for step in counted if step]
-    usual = Counter(frozenset(step.items()) for step in counted).most_common(1)
+    usual = Counter(frozenset(step.items()) for step in reversed(counted)).most_common(1)  # of equals, the latest
     rows = [("setup", Counter(_key(call, names) for call in setup if call.kind not in _MAKES_GROUP))]
     rows += [("step", Counter(dict(usual[0][0])))] if usual else []
     return tuple(made for phase, calls in rows for made in _totals(phase, calls))

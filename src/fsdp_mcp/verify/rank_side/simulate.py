@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import warnings
@@ -32,7 +33,8 @@ class Simulation:
 
     def __init__(self, job: Job, is_users: Callable[[str], bool]) -> None:
         for module in ("torch.distributed.tensor", "torch.distributed.fsdp", *job.preload):
-            importlib.import_module(module)
+            with contextlib.suppress(ImportError):  # before torch 2.5
+                importlib.import_module(module)
         self._job = job
         self._notes: dict[str, None] = {}
         self._steps: dict[int, int] = {}
@@ -66,9 +68,9 @@ class Simulation:
     def _write(self) -> None:
         if self._mode is not None and self._mode.made_up:
             self.note("values that the script takes out of tensors are made up (they print as `simulated`)")
-        report: dict[str, Any] = {"notes": list(self._notes), "steps": max(self._steps.values(), default=0)}
-        with no_dispatch():
-            report.update(self._inspector.found())
+        report: dict[str, Any] = {"steps": max(self._steps.values(), default=0)}
+        self._inspect(lambda: report.update(self._inspector.found()))
+        report["notes"] = list(self._notes)
         path = self._job.report_path("simulation", 0)
         part = Path(f"{path}.part")
         part.write_text(json.dumps(report), encoding="utf-8")
@@ -81,6 +83,7 @@ class Simulation:
         def made(original: Any, self_: Any, *args: Any, **kwargs: Any) -> None:
             original(self_, *args, **kwargs)
             self._inspector.optimizers.append(self_)
+            self._inspect(self._inspector.parameters)  # inside a forward, FSDP has put other ones in their place
             self._log.note(STEP)
 
         def before(optimizer: Any, *_: Any) -> None:
@@ -101,8 +104,12 @@ class Simulation:
         optimizer_module.register_optimizer_step_post_hook(after)
 
     def _inspect(self, look: Callable[[], None]) -> None:
-        with no_dispatch():
-            look()
+        """Look at what the rank holds; what cannot be told is no error of the script."""
+        try:
+            with no_dispatch():
+                look()
+        except Exception as error:
+            self.note(f"not all could be told: {type(error).__name__}: {error}"[:200])
 
 
 def _leave_out(note: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import sys
@@ -41,8 +42,8 @@ class Inspector:
 
         def made(original: Any, mesh: Any, *args: Any, **kwargs: Any) -> None:
             original(mesh, *args, **kwargs)
-            with no_dispatch():
-                self._note_mesh(mesh)
+            with no_dispatch(), contextlib.suppress(AttributeError, RuntimeError, ValueError):
+                self._note_mesh(mesh)  # which fails for a mesh without groups
 
         wrap(torch.distributed.device_mesh.DeviceMesh, "__init__", made)
 
@@ -78,6 +79,10 @@ class Inspector:
         """Take the bytes of the optimizers' state as they are now."""
         held = itertools.chain.from_iterable(entry.values() for o in self.optimizers for entry in o.state.values())
         self._state_bytes = sum(_bytes(value) for value in held if isinstance(value, torch.Tensor))
+        self.parameters()
+
+    def parameters(self) -> None:
+        """Describe the parameters as they are now."""
         self._rows = self._parameters()
 
     def _trained(self) -> list[Any]:
@@ -157,7 +162,14 @@ def _uneven(parameter: Any) -> list[dict[str, Any]]:
             sizes = cut
         if len(sizes) > 1:
             held = [[size, ranks] for size, ranks in sorted(sizes.items(), reverse=True)]
-            rows.append({"dimension": dimension, "size": int(parameter.shape[dimension]), "held": held})
+            rows.append(
+                {
+                    "dimension": dimension,
+                    "size": int(parameter.shape[dimension]),
+                    "held": held,
+                    "in_order": len(parts) == 1,
+                }
+            )
     return rows
 
 
