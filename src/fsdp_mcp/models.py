@@ -222,6 +222,7 @@ class Numbers(Value):
 
     steps: int = Field(description="Of optimizers, each after at least one backward")
     losses: tuple[RankLosses, ...]
+    skipped_steps: int = Field(default=0, description="Left out by a GradScaler")
     first_nan: FirstNaN | None = None
     disagreeing: tuple[Disagreement, ...] = ()
     stopped: str | None = Field(default=None, description="Why a rank's record ends before the run")
@@ -258,6 +259,8 @@ class Numbers(Value):
             if self.steps
             else f"{_count(self.losses[0].count, 'backward')}, no optimizer step"
         )
+        if self.skipped_steps:
+            steps += f" ({self.skipped_steps} skipped by GradScaler)"
         return f"Loss {where} in {steps}{who}"
 
 

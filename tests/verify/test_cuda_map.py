@@ -61,7 +61,7 @@ torch.cuda.CUDAGraph()
 """
     report = run_on_gloo(code, world_size=1)
     assert [(use.what, use.line) for use in report.unsupported] == [
-        ('a tensor is on "cpu" where its device is compared with "cuda"', 10),
+        ('a tensor is on "cpu" where its device is compared with a GPU', 10),
         ("import flash_attn: its kernels need a GPU", 4),
         ("Tensor.is_cuda is False", 10),
         ("torch.cuda.max_memory_allocated reads 0", 12),
@@ -156,3 +156,33 @@ print(model.weight.to_local().sum().item())
     assert report.ranks[0].output == report.ranks[1].output
     told = "random values of a DTensor: on the CPU every rank draws the same for its shard"
     assert [use.line for use in report.mapped if use.what == told] == [12]
+
+
+def test_saving_goes_on_while_training_talks_and_a_step_that_a_scaler_skips_is_no_nan() -> None:
+    code = """
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+dist.init_process_group("cpu:gloo,cuda:nccl")
+assert dist.new_subgroups()[0].size() == 2
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4).cuda(), device_ids=[0])
+saving = dcp.async_save({"model": model.module.state_dict()}, checkpoint_id="one")
+for fused in (False, True):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cuda")
+    for step in range(10):
+        loss = (model(torch.ones(2, 4, device="cuda")) * (1e36 if step == 1 else 1)).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+saving.result()
+"""
+    report = run_on_gloo(code)
+    assert report.ok, report.render()
+    assert report.numbers is not None
+    found = report.numbers
+    assert (found.steps, found.skipped_steps, found.first_nan, found.losses[0].count) == (18, 2, None, 20)
+    assert "async_save has a group of its own" in {use.what for use in report.mapped}

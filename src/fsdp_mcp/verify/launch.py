@@ -152,6 +152,7 @@ def _mentions(text: str, *words: str) -> bool:
 
 _PRELOADED = {
     "torch.distributed.fsdp": ("fsdp", "fully_shard"),
+    "torch.distributed.checkpoint": ("async_save",),
     "torch._dynamo": ("fsdp", "fully_shard", "optim", "compile"),  # the first step of an optimizer imports it
 }
 """Modules imported once before the fork when a source mentions one of the words, instead of once in each rank."""

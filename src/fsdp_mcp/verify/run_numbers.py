@@ -24,6 +24,7 @@ class RankNumbers:
     Args:
         losses: of each step, the sum of the values whose backward ran for it; of each backward without an optimizer.
         steps: of optimizers that followed a backward.
+        skipped: steps that a GradScaler left out.
         first_nan: monotonic time, step, what, file, line.
         checks: step, "parameter" or "gradient", and rows of checksums.
         precisions: data types that products were computed in.
@@ -35,6 +36,7 @@ class RankNumbers:
 
     losses: list[float] = field(default_factory=list)
     steps: int = 0
+    skipped: int = 0
     first_nan: tuple[float, int, str, str | None, int | None] | None = None
     checks: list[tuple[int, str, list[Any]]] = field(default_factory=list)
     precisions: set[str] = field(default_factory=set)
@@ -56,7 +58,7 @@ def _read_rank(path: Path) -> RankNumbers:
     for row in _rows(path):
         with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):  # the script can write there, too
             _take(row, found, pending)
-    if not found.steps:
+    if not found.steps and not found.skipped:
         found.losses = pending
     return found
 
@@ -77,10 +79,11 @@ def _take(row: list[Any], found: RankNumbers, pending: list[float]) -> None:
     kind = row[0]
     if kind == "b":
         pending.append(float(row[1]))
-    elif kind == "s":
+    elif kind in ("s", "skip"):
         if pending:
             found.losses.append(math.fsum(pending) if all(map(math.isfinite, pending)) else sum(pending))
-        found.steps += 1
+        found.steps += kind == "s"
+        found.skipped += kind == "skip"
         pending.clear()
     elif kind == "nan" and found.first_nan is None:
         found.first_nan = (float(row[1]), int(row[2]), str(row[3]), row[4], row[5])
@@ -104,6 +107,7 @@ def numbers(recorded: list[RankNumbers], facts: Facts) -> Numbers | None:
         return None
     return Numbers(
         steps=max(rank.steps for rank in recorded),
+        skipped_steps=max(rank.skipped for rank in recorded),
         losses=tuple(
             RankLosses(rank=number, count=len(rank.losses), values=_ends(rank.losses))
             for number, rank in enumerate(recorded)

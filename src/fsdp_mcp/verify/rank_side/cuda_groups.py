@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -37,12 +38,15 @@ class _NcclOptions(SimpleNamespace):
 def _map_groups(record: Record) -> None:
     """Use Gloo in place of NCCL."""
 
+    asked: list[str] = []
+
     def with_gloo(original: Any, *args: Any, **kwargs: Any) -> Any:
         name = original.__name__
 
         def gloo(backend: Any) -> Any:
             if backend is None or "nccl" not in str(backend).lower():
                 return backend
+            asked.append(str(backend).lower())
             record.mapped(f'backend "{backend}" -> "gloo" in {name}')
             return "gloo"
 
@@ -53,8 +57,40 @@ def _map_groups(record: Record) -> None:
         args, kwargs = changed(original, args, kwargs, **changes)
         return original(*args, **kwargs)
 
+    def subgroups(original: Any, group_size: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if group_size is None:  # torch asks CUDA how many devices a node has
+            group_size = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
+            record.mapped("new_subgroups has a group for each node")
+        return original(group_size, *args, **kwargs)
+
     for name in ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"):
         wrap(dist.distributed_c10d, name, with_gloo, copies_below="torch.distributed")
+    wrap(dist.distributed_c10d, "new_subgroups", subgroups, copies_below="torch.distributed")
+
+    _map_async_save(record, asked)
+
+
+def _map_async_save(record: Record, asked: list[str]) -> None:
+    """Save in a group of its own: on GPUs the collectives of a save go through Gloo, and training's through NCCL.
+
+    Both in one group of Gloo, from two threads, would be paired with each other.
+    """
+    of_saves: dict[Any, Any] = {}
+
+    def async_save(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("process_group") is None and dist.is_initialized() and asked:
+            if asked[0] == "nccl":
+                record.unsupported('async_save fails on GPUs unless the backend is "cpu:gloo,cuda:nccl"')
+            world = dist.group.WORLD
+            if world not in of_saves:
+                record.mapped("async_save has a group of its own")
+                of_saves[world] = dist.new_group()
+            kwargs = {**kwargs, "process_group": of_saves[world]}
+        return original(*args, **kwargs)
+
+    saver = sys.modules.get("torch.distributed.checkpoint.state_dict_saver")  # loaded where the script names it
+    if saver is not None:
+        wrap(saver, "async_save", async_save, copies_below="torch.distributed.checkpoint")
 
 
 def _map_calls_on_groups(record: Record) -> None:
@@ -107,9 +143,10 @@ def _map_meshes(record: Record) -> None:
         return original(*args, **kwargs)
 
     def supported(original: Any, mesh: Any) -> Any:
-        if not original(mesh):
+        found = original(mesh)
+        if not found:
             record.mapped("random values of a DTensor: on the CPU every rank draws the same for its shard")
-        return original(mesh)
+        return found
 
     device_mesh = importlib.import_module("torch.distributed.device_mesh")
     random = sys.modules.get("torch.distributed.tensor._random")

@@ -70,14 +70,15 @@ def _report_decisions(record: Record, file: str) -> None:
     """Report the lines that compare the type of a tensor's device with "cuda": it is a CPU."""
     with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
         for line in sorted(set(_decisions(ast.parse(Path(file).read_bytes())))):
-            record.unsupported('a tensor is on "cpu" where its device is compared with "cuda"', (file, line))
+            record.unsupported('a tensor is on "cpu" where its device is compared with a GPU', (file, line))
 
 
 def _decisions(tree: ast.AST) -> Iterator[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            if any(map(_is_type, sides)) and any(map(_names_cuda, sides)):
+            of_type = any(map(_is_type, sides)) and any(map(_names_cuda, sides))
+            if of_type or (any(map(_is_device_of, sides)) and any(map(_is_own_device, sides))):
                 yield node.lineno
 
 
@@ -89,6 +90,18 @@ def _is_type(node: ast.AST) -> bool:
         and isinstance(node.value, ast.Attribute)
         and node.value.attr == "device"
     )
+
+
+def _is_device_of(node: ast.AST) -> bool:
+    """Return whether the expression is the device of what is most likely a tensor."""
+    return isinstance(node, ast.Attribute) and node.attr == "device" and not _is_own_device(node)
+
+
+def _is_own_device(node: ast.AST) -> bool:
+    """Return whether the expression is a device that the script has made and holds under a name."""
+    if isinstance(node, ast.Attribute) and node.attr == "device":
+        return ast.unparse(node.value).rpartition(".")[2] in ("self", "args", "cfg", "config")
+    return isinstance(node, ast.Name) and node.id == "device"
 
 
 def _names_cuda(node: ast.AST) -> bool:

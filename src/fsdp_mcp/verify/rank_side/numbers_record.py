@@ -1,7 +1,8 @@
 """Records the numbers of training in a rank: losses, steps, the first NaN, checksums of what ranks must agree on.
 
 Every line is in the file before the script goes on, so that a rank which is killed leaves what it saw. A line is JSON:
-`["b", value]` for a backward, `["s"]` for a step, `["nan", ...]`, `["model", ...]`, `["precision", name]`,
+`["b", value]` for a backward, `["s"]` for a step, `["skip"]` for one that a GradScaler left out, `["nan", ...]`,
+`["model", ...]`, `["precision", name]`,
 `["check", ...]`, `["dropout"]`, `["left_out", n]`, `["stopped", why]`.
 Nothing here communicates, draws random numbers or raises into the script.
 """
@@ -148,10 +149,10 @@ def _watch_backward(torch: Any, recorder: Recorder) -> None:
 
 
 def _watch_precision(torch: Any, recorder: Recorder) -> None:
-    """Remember losses before a GradScaler multiplies them, and the lowest precision of autocast."""
+    """Remember losses before a GradScaler multiplies them, steps that it skips, and the precision of autocast."""
     enter = torch.amp.autocast_mode.autocast.__enter__
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-    scale = scaler.scale
+    scale, step = scaler.scale, scaler.step
 
     @functools.wraps(enter)
     def enter_and_note(self: Any) -> Any:
@@ -166,8 +167,14 @@ def _watch_precision(torch: Any, recorder: Recorder) -> None:
             scaled._before_scaling = outputs.detach()
         return scaled
 
+    @functools.wraps(step)
+    def step_or_skip(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = step(self, optimizer, *args, **kwargs)
+        recorder.after_scaled_step(self, optimizer)
+        return result
+
     torch.amp.autocast_mode.autocast.__enter__ = enter_and_note
-    scaler.scale = scale_and_remember
+    scaler.scale, scaler.step = scale_and_remember, step_or_skip
 
 
 class Log:
@@ -263,12 +270,21 @@ class Recorder:
         """Look at the gradients that an optimizer is about to use."""
         parameters = _parameters_of(optimizer)
         self._understand(optimizer, parameters)
-        self._look_at_gradients(optimizer, parameters)
+        if not _found_infinity(optimizer):
+            self._look_at_gradients(optimizer, parameters)
+
+    @_quietly
+    def after_scaled_step(self, scaler: Any, optimizer: Any) -> None:
+        """Note a step that a GradScaler left out as scaled gradients overflowed: that is no NaN of training."""
+        found = scaler._found_inf_per_device(optimizer) if scaler.is_enabled() else {}
+        if self._step and not self._stepped and any(float(value) for value in found.values()):
+            self._stepped = True
+            self.log.write("skip")
 
     @_quietly
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Count the step, once for all optimizers that use one backward, which may have run in the step's closure."""
-        if not self._step:
+        if not self._step or _found_infinity(optimizer):
             return
         parameters = _parameters_of(optimizer)
         self._look_at_gradients(optimizer, parameters)
@@ -367,6 +383,12 @@ class Recorder:
 
 def _parameters_of(optimizer: Any) -> list[Any]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _found_infinity(optimizer: Any) -> bool:
+    """Return whether a GradScaler has told a fused optimizer to leave this step out."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(float(found))
 
 
 def _compiling() -> bool:
