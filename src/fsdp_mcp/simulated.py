@@ -53,7 +53,7 @@ class SimulatedParameter(Value):
     """A parameter and the part of it that the rank holds."""
 
     name: str = Field(description="Without the names of wrappers")
-    shape: tuple[int, ...] = Field(description="Of the whole parameter; of what the rank holds where it is no DTensor")
+    shape: tuple[int, ...] = Field(description="Of the whole parameter")
     dtype: str
     placements: tuple[str, ...] = Field(description="For each dimension of its mesh, [] where it is no DTensor")
     over: tuple[int, ...] = Field(description="Shape of its mesh")

@@ -110,7 +110,8 @@ def _collectives(log: Path, meshes: list[dict[str, Any]], made: int) -> tuple[Si
     if not made:
         setup, steps = [call for part in (setup, *steps) for call in part], []
     names = _dimension_names(meshes)
-    counted = [Counter(_key(call, names) for call in step if call.kind not in _MAKES_GROUP) for step in steps]
+    ended = steps[:-1]  # what comes after the last step is none
+    counted = [Counter(_key(call, names) for call in step if call.kind not in _MAKES_GROUP) for step in ended]
     counted = [step for step in counted if step]
     usual = Counter(frozenset(step.items()) for step in reversed(counted)).most_common(1)  # of equals, the latest
     rows = [("setup", Counter(_key(call, names) for call in setup if call.kind not in _MAKES_GROUP))]

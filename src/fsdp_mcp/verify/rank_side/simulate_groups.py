@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -38,6 +39,18 @@ def replace_groups(world_size: int, rank: int, note: Note) -> None:
     wrap(c10d, "monitored_barrier", lambda original, *args, **kwargs: None, copies_below="torch.distributed")
     _replace_object_collectives(note)
     _reduce_buckets_of_ddp(note)
+    _end_inputs_together(note)
+
+
+def _end_inputs_together(note: Note) -> None:
+    """Let all ranks of a Join run out of inputs with this one, which would wait for ever for them."""
+
+    def counted(original: Any, *args: Any, **kwargs: Any) -> int:
+        note("Join: all ranks have as many inputs as this one")
+        original(*args, **kwargs)
+        return 0
+
+    wrap(importlib.import_module("torch.distributed.algorithms.join").Join, "_get_num_nonjoined_procs", counted)
 
 
 def _reduce_buckets_of_ddp(note: Note) -> None:

@@ -109,7 +109,7 @@ class Inspector:
         held = list(parameters.values())
         initialised = torch.distributed.is_initialized()
         layout = _Names(held, torch.distributed.get_rank() if initialised else 0) if held else None
-        return [_row(layout.name(p), p) for p in held] if layout else []
+        return [_row(layout, p) for p in held] if layout else []
 
 
 def _ranks_along(mesh: Any, dimension: int) -> list[int]:
@@ -126,18 +126,27 @@ def _bytes(tensor: Any) -> int:
     return int(held.numel()) * int(held.element_size())
 
 
-def _row(name: str, parameter: Any) -> dict[str, Any]:
+def _whole_shape(layout: Layout, parameter: Any) -> list[int]:
+    """Return the shape of the whole parameter; FSDP1 holds a flat part of one or of several that it put together."""
+    flat = layout.pieces.get(id(parameter), [])
+    if len(flat) == 1:
+        return list(flat[0].shape)
+    return [sum(torch.Size(piece.shape).numel() for piece in flat)] if flat else list(parameter.shape)
+
+
+def _row(layout: Layout, parameter: Any) -> dict[str, Any]:
     """Describe one parameter and the part of it that this rank holds."""
+    shape = _whole_shape(layout, parameter)
     held = getattr(parameter, "_local_tensor", parameter)
     placements = getattr(parameter, "placements", None)
     return {
-        "name": name,
-        "shape": list(parameter.shape),
+        "name": layout.name(parameter),
+        "shape": shape,
         "dtype": str(parameter.dtype).replace("torch.", ""),
         "placements": [str(placement) for placement in placements] if placements is not None else [],
         "over": [int(size) for size in parameter.device_mesh.shape] if placements is not None else [],
         "local_shape": list(held.shape),
-        "bytes": int(parameter.numel()) * int(parameter.element_size()),
+        "bytes": torch.Size(shape).numel() * int(parameter.element_size()),
         "local_bytes": _bytes(parameter),
         "uneven": _uneven(parameter) if placements is not None else [],
     }
