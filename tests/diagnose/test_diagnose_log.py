@@ -143,3 +143,10 @@ def test_what_the_launcher_says_of_an_end_stands_after_what_explains_it() -> Non
     report = ["  rank      : 0 (local_rank: 0)", "  exitcode  : -6 (pid: 31009)", "ChildFailedError"]
     found = diagnose_log("\n".join([*report, TIMED_OUT.format(rank=0, seq=9)]))
     assert [each.id for each in found.findings] == ["nccl-watchdog-timeout"]
+
+
+def test_the_rank_that_the_launcher_reports_as_root_cause_is_the_origin() -> None:
+    failed = "[{place}]:\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : 1 (pid: 7)"
+    report = ["Failures:", failed.format(place=1, rank=3)]
+    report += ["Root Cause (first observed failure):", failed.format(place=0, rank=2)]
+    assert [(each.id, each.rank) for each in diagnose_log("\n".join(report)).findings] == [("child-failed", 2)]

@@ -83,10 +83,11 @@ def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Appli
 def _rank(page: FailurePage, parts: Iterable[dict[str, str]], events: Sequence[Event]) -> int | None:
     """Return the rank that failed first: the one a line or a sign names, else that of the first line.
 
-    None for a consequence: who reports it is a victim.
+    None for a consequence: who reports it is a victim, unless it is a report on who failed, which ends with the first.
     """
     if page.role == "consequence":
-        return None
+        seen = [event.place.rank for event in events if event.place.rank is not None]
+        return seen[-1] if page.names_rank and seen else None
     told = next((int(each["rank"]) for each in parts if each.get("rank", "").isdigit()), None)
     near = sorted(events, key=lambda event: event.place.order)
     return told if told is not None else next((e.place.rank for e in near if e.place.rank is not None), None)

@@ -89,6 +89,7 @@ class FailurePage(Value):
         description="cause: explains the rest; suspect: a cause when nothing better is found; consequence: follows from"
         " another failure; notice: harmless"
     )
+    names_rank: bool = Field(False, description="Whether a consequence's last line is of the rank that failed first")
     match: tuple[str, ...] = Field((), description="Any of these lines")
     requires: tuple[str, ...] = Field((), description="And every one of these, on any line")
     along: tuple[str, ...] = Field((), description="And at least one of these, on any line")
