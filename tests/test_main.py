@@ -42,6 +42,12 @@ def test_json_is_exactly_the_structured_result(capsys):
         (("run-on-gloo", "/does/not/exist.py"), 2, "cannot be read"),
         (("run-on-gloo",), 2, "exactly one of code (the text) and path"),
         (("run-on-gloo", "-", "--file", "a.py"), 2, "expected NAME=PATH"),
+        (("run-on-gloo", "-", "--compare", "nothing.py"), 2, "compare: there is no file 'nothing.py'"),
+        (("run-on-gloo", "-", "--compare", ""), 2, "compare: got no text"),
+        (("diagnose-log",), 2, "Name the logs"),
+        (("diagnose-log", "/dev/null"), 2, "there is no log at"),
+        (("diagnose-log", "-", "--torch-version", "1.9"), 2, "no known failures for torch 1.9"),
+        (("read-doc", "fsdp://failures/rank-raise"), 2, "Closest: fsdp://failures/rank-raised"),
         (("lookup-api", "fully_shard", "--python", "/does/not/exist"), 3, "--python: no interpreter at"),
     ],
 )
@@ -50,11 +56,49 @@ def test_an_error_has_its_status_and_tells_the_next_step_on_stderr(capsys, monke
     assert (main(arguments), message in capsys.readouterr().err) == (status, True)
 
 
-def test_an_unknown_flag_is_refused_by_its_name(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lookup-api", "fully_shard", "--detial", "full"], "unknown argument --detial. Did you mean '--detail'?"),
+        (["run-on-gloo", "train.py", "--steps", "3"], "See `fsdp-mcp run-on-gloo --help`."),
+        (["run-on-gloo", "train.py", "--arguments", "--steps=3"], "run-on-gloo train.py -- --steps 3"),
+        (["diagnose_log", "job.log"], "unknown command 'diagnose_log'. Did you mean 'diagnose-log'?"),
+        (["search-docs"], "query. See `fsdp-mcp search-docs --help`."),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_next_step(capsys, arguments, told):
     with pytest.raises(SystemExit) as caught:
-        main(["lookup-api", "fully_shard", "--detial", "full"])
+        main(arguments)
     assert caught.value.code == 2
-    assert "--detial" in capsys.readouterr().err
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.ranks
+def test_what_follows_two_dashes_is_given_to_the_script(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("import sys\nprint(sys.argv[1:])"))
+    _, out, _ = run(capsys, "run-on-gloo", "-", "--world-size", "1", "--", "--steps", "3")
+    assert "['--steps', '3']" in out
+
+
+def test_a_path_and_files_are_diagnosed_together(capsys, tmp_path):
+    (tmp_path / "quiet.log").write_text("step 1\n", encoding="utf-8")
+    (tmp_path / "loud.log").write_text(
+        "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 2000\n", encoding="utf-8"
+    )
+    status, out, _ = run(capsys, "diagnose-log", str(tmp_path / "quiet.log"), "--path", str(tmp_path / "loud.log"))
+    assert (status, "nccl-duplicate-gpu" in out) == (1, True)
+
+
+def test_a_kind_that_has_no_entries_says_how_to_get_some(capsys):
+    assert "fsdp-mcp docs fetch" in run(capsys, "search-docs", "all_reduce", "--kind", "official")[1]
+
+
+def test_an_empty_log_is_refused(capsys, tmp_path):
+    (tmp_path / "job.log").touch()
+    assert run(capsys, "diagnose-log", str(tmp_path / "job.log"))[::2] == (
+        2,
+        "fsdp-mcp: The log is empty. Give the files that the ranks' stderr went to (torchrun: --log-dir).\n",
+    )
 
 
 @pytest.mark.parametrize("tool", toolbox.TOOLS, ids=lambda tool: tool.name)

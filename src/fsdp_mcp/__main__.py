@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from fsdp_mcp import __version__, call, toolbox
 from fsdp_mcp.call import Caller
-from fsdp_mcp.errors import BadArgument, EnvironmentProblem, FsdpMcpError
+from fsdp_mcp.errors import BadArgument, EnvironmentProblem, FsdpMcpError, did_you_mean
 from fsdp_mcp.toolbox import Tool
+from fsdp_mcp.usage import EXAMPLES, Parser
 
 if TYPE_CHECKING:
     from fsdp_mcp.library.commands import LibraryReport
@@ -38,6 +39,10 @@ An MCP server that makes a coding agent an expert in PyTorch FSDP and torch.dist
   fsdp-mcp serve --transport http      serve at http://127.0.0.1:8000/mcp
   fsdp-mcp doctor                      which Python and torch it answers for, and why
   fsdp-mcp lookup-api fully_shard      any tool, as a command
+  fsdp-mcp diagnose-log job.log        which rank failed first, and why
+  fsdp-mcp run-on-gloo train.py        run a script on two CPU ranks
+
+Every command has --help with examples.
 
 Register it in Claude Code:  claude mcp add fsdp -- fsdp-mcp serve
 """
@@ -46,11 +51,16 @@ Register it in Claude Code:  claude mcp add fsdp -- fsdp-mcp serve
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0 done, 1 negative answer, 2 bad argument, 3 environment."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser(given)
-    options = parser.parse_args(given)
-    if options.command is None:
+    own, of_script = _without_script_arguments(given)
+    parser = _parser(own)
+    options, unknown = parser.parse_known_args(own)
+    if options.command is None and not unknown:
         parser.print_help()
         return 2
+    if unknown:
+        getattr(options, "parser", parser).refuse_unknown(unknown)
+    if of_script:
+        options.arguments = [*getattr(options, "arguments", []), *of_script]
     try:
         status: int = options.run(options)
     except FsdpMcpError as error:
@@ -64,13 +74,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fsdp-mcp", description=_OVERVIEW, formatter_class=argparse.RawTextHelpFormatter)
+def _without_script_arguments(given: list[str]) -> tuple[list[str], list[str]]:
+    """Part what follows -- in a run from the command's own arguments."""
+    if given[:1] != ["run-on-gloo"] or "--" not in given:
+        return given, []
+    at = given.index("--")
+    return given[:at], given[at + 1 :]
+
+
+def _parser(given: Sequence[str]) -> Parser:
+    parser = Parser("fsdp-mcp", description=_OVERVIEW, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--version", action="version", version=f"fsdp-mcp {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, summary, add in _COMMANDS:
         add(_add_command(commands, name, summary))
-    wanted = next((argument for argument in given if not argument.startswith("-")), None)
+    wanted = next((argument for argument in given if not argument.startswith("-")), "")
+    names = [*(name for name, _, _ in _COMMANDS), *(tool.name.replace("_", "-") for tool in toolbox.TOOLS)]
+    if wanted and wanted not in names:
+        hint = did_you_mean(wanted.replace("_", "-"), names)
+        parser.error(f"unknown command {wanted!r}. {hint}Commands: {', '.join(names)}")
     for tool in toolbox.TOOLS:
         name = tool.name.replace("_", "-")
         command = _add_command(commands, name, tool.title)
@@ -79,10 +101,15 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+def _add_command(commands: Any, name: str, summary: str) -> Parser:
+    command: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary}.",
+        epilog=f"examples:{EXAMPLES[name]}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command.set_defaults(parser=command)
     return command
 
 
@@ -119,9 +146,10 @@ def _add_tool(command: argparse.ArgumentParser, tool: Tool) -> None:
         elif name == "code":
             command.add_argument(name, nargs="?", metavar="SCRIPT", help=_SCRIPT_FILE)
         elif info.is_required():
-            command.add_argument(name, help=text)
+            choices = _choices(info.annotation)
+            command.add_argument(name, help=f"one of {choices}. {text}" if choices else text)
         else:
-            _add_option(command, name, info.annotation, text)
+            _add_option(command, name, info.annotation, f"{text}{_default(info.default)}".strip())
     command.add_argument("--json", action="store_true", help="print the structured result as one JSON object")
     _add_python(command)
     run = _diagnose if tool.name == "diagnose_log" else _run_tool
@@ -135,13 +163,27 @@ def _add_option(command: argparse.ArgumentParser, name: str, annotation: Any, te
     if base is bool:
         command.add_argument(flag, action=argparse.BooleanOptionalAction, **settings)
     elif get_origin(base) is list:
-        command.add_argument(flag, action="append", metavar=name.upper(), **settings)
+        settings["help"] = f"{text}; repeat it for several"
+        command.add_argument(flag, action="append", metavar="X", **settings)
     elif get_origin(base) is dict:
         command.add_argument("--file", action="append", metavar="NAME=PATH", **settings)
     else:
-        choices = get_args(base) if get_args(base) and all(isinstance(x, str) for x in get_args(base)) else None
-        metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
+        choices = _choices(base)
+        metavar = choices or (name.rpartition("_")[2].upper() if base is str else "N")
         command.add_argument(flag, metavar=metavar, type=_text if base is str or choices else _literal, **settings)
+
+
+def _choices(annotation: Any) -> str | None:
+    """Return `{a,b}` for an enumeration of texts."""
+    accepted = get_args(annotation)
+    return f"{{{','.join(accepted)}}}" if accepted and all(isinstance(each, str) for each in accepted) else None
+
+
+def _default(value: object) -> str:
+    """Return a default in the command line's words, or nothing where leaving the option out says it."""
+    if isinstance(value, bool):
+        return f" (default: {'yes' if value else 'no'})"
+    return "" if value is None or value in ([], {}) else f" (default: {value})"
 
 
 def _without_null(annotation: Any) -> Any:
@@ -180,14 +222,17 @@ def _run_tool(tool: Tool, options: argparse.Namespace) -> int:
 
 def _diagnose(tool: Tool, options: argparse.Namespace) -> int:
     """Diagnose the logs named; a terminal gets a table of the ranks."""
-    if options.files in ([], ["-"]):
-        options.log = sys.stdin.read() if options.files else None
+    named = [*([options.path] if hasattr(options, "path") else []), *options.files]
+    if not named:
+        raise BadArgument("Name the logs: files, folders or globs of all ranks; - reads stdin.")
+    if named == ["-"]:
+        options.log = sys.stdin.read()
         return _run_tool(tool, options)
     from fsdp_mcp.diagnose.diagnose_log import diagnose_files
 
     call.enter(_anywhere(options))
     given = {name: getattr(options, name) for name in ("torch_version", "mask") if hasattr(options, name)}
-    result = diagnose_files(options.files, **given)
+    result = diagnose_files(named, **given)
     if options.json or not sys.stdout.isatty():
         print(result.model_dump_json() if options.json else result.render())
     else:
@@ -384,6 +429,7 @@ def _add_verb(
     verb: argparse.ArgumentParser = verbs.add_parser(
         name, help=summary, description=f"{summary}.\n{text}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    verb.set_defaults(parser=verb)
     verb.add_argument("--json", action="store_true", help="print the result as one JSON object")
     _add_python(verb)
     verb.set_defaults(run=lambda options: _docs(options, run))

@@ -17,6 +17,7 @@ from fsdp_mcp.diagnose.patterns import Matcher
 from fsdp_mcp.diagnose.reading import RawLine, lines_of_files
 from fsdp_mcp.diagnose.scan import Place, Scan, matcher_of, scan
 from fsdp_mcp.diagnose.signs import world
+from fsdp_mcp.errors import BadArgument
 from fsdp_mcp.models import Diagnosis
 
 _MOST_EVIDENCE = 5
@@ -68,7 +69,11 @@ def explain_files(paths: Sequence[Path], *, torch_version: str | None = None, ma
 
 def _answer(found: Scan, torch_version: str | None, *, mask: bool) -> LogDiagnosis:
     """Judge what was found by the pages that hold for a release; say it without secrets, on request without names."""
+    if not found.lines and not found.dumps:
+        raise BadArgument("The log is empty. Give the files that the ranks' stderr went to (torchrun: --log-dir).")
     pages = [page for page in failure_pages() if torch_version is None or page.holds_for(torch_version)]
+    if not pages:
+        raise BadArgument(f"torch_version: no known failures for torch {torch_version}. Leave it out to ask of all.")
     verdict = judge(found, pages)
     findings = tuple(_finding(verdict, number) for number in range(len(verdict.findings)))
     answer = LogDiagnosis(

@@ -13,6 +13,7 @@ from fsdp_mcp.tokens import fit
 
 _SCHEME = "fsdp://"
 _LIBRARY = (f"{_SCHEME}official/", f"{_SCHEME}user/")
+_FAILURES = f"{_SCHEME}failures/"
 _FOOTER_TOKENS = 60
 
 
@@ -95,9 +96,11 @@ def _unknown(wanted: str, name: str, index: SearchIndex) -> str:
         return _unknown_in_library(wanted, index)
     stems = [guide.stem for guide in index.guides()]
     near = [f"{_SCHEME}guides/{stem}" for stem in closest(name, stems)]
+    if wanted.startswith(_FAILURES):
+        near += closest(wanted, [row.uri for row in index.rows if row.uri.startswith(_FAILURES)])
     near += [index.entry(index.by_name[found][0]).uri for found in index.spelling.closest(name, count=3, alike=0.6)]
-    shown = ", ".join(dict.fromkeys(near)) or "none"
-    return f"No document {wanted!r}. Closest: {shown}. Find it with search_docs."
+    shown = f"Closest: {', '.join(dict.fromkeys(near))}. " if near else ""
+    return f"No document {wanted!r}. {shown}Find it with search_docs."
 
 
 def _unknown_in_library(wanted: str, index: SearchIndex) -> str:

@@ -102,7 +102,15 @@ def _omitted(hits: list[Hit], *, shown: int) -> int:
     return sum(hit.score >= _RELEVANT * hits[0].score for hit in hits[shown:])
 
 
+_GET: dict[Kind, str] = {
+    "official": "`fsdp-mcp docs fetch` on the command line gets the official pages of a release.",
+    "user": "`fsdp-mcp docs add FOLDER --name NAME` on the command line adds documents.",
+}
+
+
 def _suggestion(ranking: Ranking, *, index: SearchIndex, kind: Kind | None) -> str | None:
+    if kind and not any(row.kind == kind for row in index.rows):
+        return f"There is nothing of kind {kind} here yet. {_GET.get(kind, 'Ask without kind.')}"
     if not ranking.hits:
         where = f" of kind {kind}" if kind else ""
         return f"Nothing{where} matches. Try other words, an API name, or lookup_api. {index.missing}".strip()

@@ -49,8 +49,12 @@ class LibraryReport(Result):
         return "\n".join(lines)
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _line(found: CollectionSummary) -> str:
-    counted = f"{found.pages} pages, {found.sections} sections"
+    counted = f"{_counted(found.pages, 'page')}, {_counted(found.sections, 'section')}"
     return f"{found.name}  {found.kind}  {counted}  {found.date}  {found.origin}"
 
 

@@ -130,7 +130,7 @@ def _run_both(program: Program, compare: str, target: Target) -> RunReport:
         raise BadArgument(f"compare: got {compare!r}. Give single_process, ddp, a .py file or the text of a script.")
     second: str | Program = compare
     if kind == "code":
-        script = _script(None, compare) if _is_path(compare) else _script(compare, None)
+        script = _script_at(compare, "compare") if _is_path(compare) else _script_text(compare, "compare")
         _check_parses(script.text, target)
         second = replace(program, files={**program.files, **script.files}, entry=script.entry)
     if kind == "single_process" and program.world_size == 1:
@@ -237,17 +237,23 @@ def _script(code: str | None, path: str | None) -> _Script:
     if (code is None) == (path is None):
         both = "both" if code is not None else "neither"
         raise BadArgument(f"Give exactly one of code (the text) and path (a file); got {both}.")
-    if code is not None:
-        _check_size(code, "code", _MOST_CODE_BYTES)
-        return _Script(code, {_ENTRY: code}, _ENTRY)
-    file = call.allowed_path(str(path), argument="path")
+    return _script_at(str(path), "path") if code is None else _script_text(code, "code")
+
+
+def _script_text(code: str, argument: str) -> _Script:
+    _check_size(code, argument, _MOST_CODE_BYTES)
+    return _Script(code, {_ENTRY: code}, _ENTRY)
+
+
+def _script_at(path: str, argument: str) -> _Script:
+    file = call.allowed_path(path, argument=argument)
     if not file.is_file():
-        raise BadArgument(f"path: there is no file {path!r}. Give a Python file below the working directory.")
+        raise BadArgument(f"{argument}: there is no file {path!r}. Give a Python file below the working directory.")
     if file.stat().st_size > _MOST_CODE_BYTES:
-        raise BadArgument(f"path: {path!r} has {file.stat().st_size:,} bytes; 1 MB at most.")
+        raise BadArgument(f"{argument}: {path!r} has {file.stat().st_size:,} bytes; 1 MB at most.")
     text = file.read_text(encoding="utf-8", errors="replace")
     if not text.strip():
-        raise BadArgument(f"path: {path!r} is empty. Give a Python script.")
+        raise BadArgument(f"{argument}: {path!r} is empty. Give a Python script.")
     return _Script(text, {}, str(file))
 
 
