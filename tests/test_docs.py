@@ -113,6 +113,14 @@ def uris(query: str, **options: object) -> list[str]:
     return [hit.uri.removeprefix("fsdp://") for hit in reply.hits]
 
 
+def test_a_section_of_a_fetched_page_comes_after_the_guide_that_answers_as_well() -> None:
+    page = api("", "Otters want a pond with cold water.")
+    guide = replace(page, kind="guide", uri="fsdp://guides/zoo#otters", text="Otters want a pond with water.")
+    official = replace(page, kind="official", uri="fsdp://official/zoo#otters")
+    hits = search_docs("pond for otters", index=index_of((*ENTRIES, official, guide))).hits
+    assert [hit.kind for hit in hits[:2]] == ["guide", "official"]
+
+
 # --- scores -----------------------------------------------------------------------------------------------------
 
 

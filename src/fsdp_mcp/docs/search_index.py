@@ -44,6 +44,7 @@ _OTHER_GENERATION = 0.55  # when it asks for one
 _NOT_ON_ITS_PAGE = 0.7
 _PRIVATE = 0.7
 _GUIDE = 0.85  # a guide section: long, so that it holds many words; the API that it speaks of answers more closely
+_OFFICIAL = 0.85  # a section of a fetched page: as long as a guide's, which should not lose its place to it
 _OVERVIEW = 0.68  # the opening of a guide, which says what the guide is about
 _VARIABLE = 0.9  # an environment variable or option: short texts, hundreds of them, wanted by name
 _PARAMETER = 0.9  # a parameter: its function answers unless the question asks for just this
@@ -330,7 +331,7 @@ def _standing(row: Row) -> float:
     if row.kind == "guide":
         return _GUIDE if "#" in row.uri else _OVERVIEW
     if row.kind != "api":
-        return 1.0
+        return _OFFICIAL if row.kind == "official" else 1.0
     documented = 1.0 if "#" in row.url else _NOT_ON_ITS_PAGE
     return documented * (_PRIVATE if "._" in row.symbol else 1.0) * (_PARAMETER if "#" in row.uri else 1.0)
 
