@@ -150,3 +150,33 @@ def test_the_rank_that_the_launcher_reports_as_root_cause_is_the_origin() -> Non
     report = ["Failures:", failed.format(place=1, rank=3)]
     report += ["Root Cause (first observed failure):", failed.format(place=0, rank=2)]
     assert [(each.id, each.rank) for each in diagnose_log("\n".join(report)).findings] == [("child-failed", 2)]
+
+
+def test_the_traceback_inside_the_launchers_report_belongs_to_the_rank_that_it_names() -> None:
+    log = """\
+Root Cause (first observed failure):
+[0]:
+  rank      : 5 (local_rank: 1)
+  exitcode  : 1 (pid: 82250)
+  traceback : Traceback (most recent call last):
+    File "train.py", line 60, in main
+      dist.init_process_group("nccl")
+    ValueError: trying to initialize the default process group twice!
+"""
+    assert [(each.id, each.rank) for each in diagnose_log(log).findings] == [("group-initialised-twice", 5)]
+
+
+def test_lines_of_nccl_are_known_by_the_rank_that_their_process_told() -> None:
+    log = """\
+node-a:100:140 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 4 cudaDev 0 - Init COMPLETE
+node-b:200:240 [1] NCCL INFO ncclCommInitRank comm 0x2 rank 3 nranks 4 cudaDev 1 - Init COMPLETE
+node-b:200:241 [1] transport/net_ib.cc:94 NCCL WARN NET/IB : mlx5_3:1 Got async event : port error
+"""
+    assert [(each.id, each.rank) for each in diagnose_log(log).findings] == [("ib-port-down", 3)]
+
+
+def test_the_rank_that_differs_from_all_others_is_the_origin() -> None:
+    lines = [TIMED_OUT.format(rank=rank, seq=9).replace("=8", "=16" if rank == 3 else "=8") for rank in range(4)]
+    assert [(each.id, each.rank) for each in diagnose_log("\n".join(lines)).findings] == [
+        ("nccl-timeout-sizes-differ", 3)
+    ]

@@ -76,18 +76,22 @@ def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Appli
     if not places:
         return None
     parts = [event.parts for event in by_part["match"]] + [each.parts for each in (*found, *hinted)]
-    rank = _rank(page, parts, [*by_part["match"], *by_part["requires"]])
+    rank = _rank(page, parts, found, [*by_part["match"], *by_part["requires"]])
     return Applied(page, _once(places), _sentences(page.says, parts, rank), _score(page, by_part, hinted), rank)
 
 
-def _rank(page: FailurePage, parts: Iterable[dict[str, str]], events: Sequence[Event]) -> int | None:
+def _rank(
+    page: FailurePage, parts: Iterable[dict[str, str]], signs: Sequence[SignFound], events: Sequence[Event]
+) -> int | None:
     """Return the rank that failed first: the one a line or a sign names, else that of the first line.
 
-    None for a consequence: who reports it is a victim, unless it is a report on who failed, which ends with the first.
+    Of a consequence the one that a sign names: who reports it is a victim, unless it is a report on who failed, which
+    ends with the first.
     """
     if page.role == "consequence":
         seen = [event.place.rank for event in events if event.place.rank is not None]
-        return seen[-1] if page.names_rank and seen else None
+        named = next((int(sign.parts["rank"]) for sign in signs if "rank" in sign.parts), None)
+        return seen[-1] if page.names_rank and seen else named
     told = next((int(each["rank"]) for each in parts if each.get("rank", "").isdigit()), None)
     near = sorted(events, key=lambda event: event.place.order)
     return told if told is not None else next((e.place.rank for e in near if e.place.rank is not None), None)

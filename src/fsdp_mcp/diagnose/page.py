@@ -42,6 +42,8 @@ class Sign(str, Enum):
     """The time-out is shorter than the default of the backend."""
     RANKS_MISSING = "ranks_missing"
     """Some ranks of a known world report nothing where others report a time-out."""
+    RANKS_BEHIND = "ranks_behind"
+    """Some ranks never enqueued the collective in which the others timed out."""
     ONE_RANK_RAISED = "one_rank_raised"
     """Some ranks raised an exception of their own while others failed in communication or reported nothing."""
     ALL_RANKS_RAISED = "all_ranks_raised"

@@ -24,8 +24,9 @@ _MOST_EVENTS_OF_A_USE = 20
 _MOST_RAISED_OF_A_RANK = 4
 _LINES_KEPT = 8
 _TRACEBACK = Use("", "traceback", r"Traceback \(most recent call last\)")
+_WORLD = "world"
 _ELASTIC_RANK = "elastic_rank"
-_ELASTIC_LINES = 6
+_ELASTIC_LINES = 60
 """Lines of the launcher's report after the one that names the rank, which belong to that rank."""
 _LAST_LINE = re.compile(r"(?P<error>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -137,6 +138,7 @@ class _Scanner:
         self._counts: dict[tuple[Use, int | None], int] = {}
         self._stacks = StackReader()
         self._elastic: tuple[int, int] | None = None
+        self._rank_of_process: dict[tuple[str, str], int] = {}
         self._file, self._rank_of_file = "", None
 
     def take(self, raw: RawLine) -> None:
@@ -172,9 +174,11 @@ class _Scanner:
         return self.found
 
     def _rank(self, origin: Origin, file: str) -> int | None:
-        """Return the rank of a line: its prefix, else its file, else the local rank where there is one host."""
+        """Return the rank of a line: its prefix, its process, its file, or the local rank where there is one host."""
         if origin.rank is not None:
             return origin.rank
+        if origin.process and (rank := self._rank_of_process.get((origin.host, origin.process))) is not None:
+            return rank
         if file != self._file:
             self._file, self._rank_of_file = file, prefix.rank_of_file(file)  # type: ignore[assignment]
         if self._rank_of_file is not None:
@@ -202,6 +206,8 @@ class _Scanner:
                 continue
             parts = {name: value for name, value in match.groupdict().items() if value is not None}
             place = place or self._place(raw, origin, rank, text)
+            if origin.process and "rank" in parts and any(use.part == _WORLD for use in wanted):
+                self._rank_of_process[origin.host, origin.process] = int(parts["rank"])
             for use in wanted:
                 self._counts[use, rank] = self._counts.get((use, rank), 0) + 1
                 self._note(use, place, parts, key=(raw.file, rank))
@@ -243,19 +249,23 @@ class _Scanner:
         return next((time for time in times if time is not None), None)
 
     def _go_on_with_traceback(self, key: tuple[str, int | None], raw: RawLine, origin: Origin, text: str) -> None:
-        """Take a line of a traceback; its last one, which names the exception, is not indented."""
+        """Take a line of a traceback; its last one names the exception and is not indented as its frames are."""
         frames = self._tracebacks[key]
-        if not text.strip() or text[0].isspace():
+        if not text.strip() or _indent(text) > max(0, min(map(_indent, filter(_FRAME.match, frames)), default=2) - 2):
             frames[:] = [*frames[-199:], text]
             return
         del self._tracebacks[key]
-        last = _LAST_LINE.match(text)
+        last = _LAST_LINE.match(text.strip())
         seen = self.found.ranks[key[1]]
         if not last or not frames or len(seen.raised) >= _MOST_RAISED_OF_A_RANK:
             return
         file, line = _innermost(frames)
         place = self._place(raw, origin, key[1], text)
         seen.raised.append(Raised(last["error"], last["message"] or "", file, line, place))
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _innermost(frames: Iterable[str]) -> tuple[str, str]:

@@ -48,7 +48,7 @@ class DefaultTimeout(Value):
 
 def find_signs(scan: Scan, pages: Sequence[FailurePage]) -> dict[Sign, SignFound]:
     """Return what the lines of several ranks or hosts say together."""
-    found = [*_recorded(scan), *_stood(scan), *_timed_out(scan), *_hosts(scan), *_raised(scan, pages)]
+    found = [*_recorded(scan), *_stood(scan), *_timed_out(scan), *_behind(scan), *_hosts(scan), *_raised(scan, pages)]
     return {each.sign: each for each in found}
 
 
@@ -110,7 +110,7 @@ def _timed_out(scan: Scan) -> Iterator[SignFound]:
     places = [event.place for event in events]
     parts = {"ranks": spans(place.rank for place in places), **events[0].parts}
     if len(events) > 1:
-        yield SignFound(_agreement(events), places, parts)
+        yield SignFound(_agreement(events), places, parts | _odd_one_out(events))
     yield from (SignFound(sign, places, parts | more) for sign, more in _kinds(events))
     size = world(scan)
     missing = sorted(set(range(size or 0)) - {place.rank for place in places if place.rank is not None})
@@ -124,6 +124,33 @@ def _agreement(events: Sequence[Event]) -> Sign:
     if len(calls) > 1:
         return Sign.TIMED_OUT_APART
     return Sign.SIZES_DIFFER if len(sizes) > 1 else Sign.TIMED_OUT_TOGETHER
+
+
+def _odd_one_out(events: Sequence[Event]) -> dict[str, str]:
+    """Return the rank whose collective differs from the one that all others agree on, if there is such a rank."""
+    calls: dict[tuple[str | None, ...], list[Event]] = {}
+    for event in events:
+        calls.setdefault(tuple(event.parts.get(name) for name in ("seq", "op", "numel", "shape")), []).append(event)
+    alone = [each[0].place.rank for each in calls.values() if len(each) == 1]
+    if len(calls) == 2 and len(events) > 2 and len(alone) == 1 and alone[0] is not None:
+        return {"rank": str(alone[0])}
+    return {}
+
+
+def _behind(scan: Scan) -> Iterator[SignFound]:
+    """Find ranks that had not enqueued the collective that others were stuck in."""
+    stuck = {event.place.rank: event for event in (*scan.of("", "stuck"), *scan.of("", "timed_out"))}
+    last = {event.place.rank: event for event in scan.of("", "progress")}
+    if not stuck:
+        return
+    number = min(int(event.parts["seq"]) for event in stuck.values())
+    behind = {rank: event for rank, event in last.items() if int(event.parts["enqueued"]) < number}
+    if not behind or None in behind or behind.keys() & stuck.keys():
+        return
+    rank, event = min(behind.items(), key=lambda item: int(item[1].parts["enqueued"]))
+    waiting = next(iter(stuck.values()))
+    parts = {"rank": str(rank), "behind": spans(behind), "enqueued": event.parts["enqueued"], "seq": str(number)}
+    yield SignFound(Sign.RANKS_BEHIND, [event.place, waiting.place], parts)
 
 
 def _kinds(events: Sequence[Event]) -> Iterator[tuple[Sign, dict[str, str]]]:
