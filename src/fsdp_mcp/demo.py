@@ -16,14 +16,16 @@ from mcp_types import CallToolResult
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.panel import Panel
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+
+from fsdp_mcp.corpus import corpus_dir
 
 _CALL_SECONDS = 300.0
 _RULES = 10  # columns that the lines between the cells of the summary take
 _SCRIPT_STEP = "generate_training_code"
-
-
+_MOST_LINES = 48
 _SMALL = ["--steps=6", "--dim=64", "--layers=2", "--sequence-length=16", "--batch-size=4"]
 
 
@@ -34,6 +36,14 @@ class Step:
     what: str
     tool: str
     arguments: dict[str, Any]
+    example: tuple[str, str] | None = None
+    """An argument, and the file of docs_corpus/examples that gives its text."""
+    fails: bool = False
+    """Whether the run has to fail: why it does is what the step shows."""
+
+    def text(self) -> str:
+        """Return the text of the example, or nothing."""
+        return (corpus_dir() / "examples" / self.example[1]).read_text(encoding="utf-8") if self.example else ""
 
 
 STEPS: tuple[Step, ...] = (
@@ -57,6 +67,19 @@ STEPS: tuple[Step, ...] = (
         "Run that script on two Gloo ranks, small",
         "run_on_gloo",
         {"world_size": 2, "timeout_seconds": 120, "arguments": _SMALL},
+    ),
+    Step(
+        "Why does this CUDA script hang?",
+        "run_on_gloo",
+        {"world_size": 2, "timeout_seconds": 60},
+        example=("code", "hang.py"),
+        fails=True,
+    ),
+    Step(
+        "Which rank failed first in this log of four ranks?",
+        "diagnose_log",
+        {},
+        example=("log", "rank_out_of_memory.log"),
     ),
 )
 
@@ -104,7 +127,10 @@ async def _run_step(client: Client, step: Step, before: list[Done], console: Con
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         console.print(f"  [dim]... {message}[/dim]")
 
-    arguments = {**step.arguments, **_script_of(before)} if step.tool == "run_on_gloo" else step.arguments
+    given = {step.example[0]: step.text()} if step.example else {}
+    if step.tool == "run_on_gloo" and not step.example:
+        given = _script_of(before)
+    arguments = {**step.arguments, **given}
     started = time.perf_counter()
     result = await client.call_tool(step.tool, arguments, progress_callback=tell)
     return Done(
@@ -132,12 +158,30 @@ def _show(done: Done, console: Console) -> None:
     arguments = ", ".join(f"{name}={value!r}" for name, value in done.step.arguments.items())
     console.rule(f"[b]{done.step.what}[/b]  [dim]{done.seconds:.2f} s[/dim]")
     console.print(f"[cyan]{done.step.tool}[/cyan]({arguments})\n", highlight=False)
-    console.print(Markdown(done.text, code_theme="ansi_dark"), style="red" if done.is_error else "")
+    if done.step.example:
+        language = done.step.example[1].rpartition(".")[2]
+        console.print(Syntax(done.step.text().rstrip(), language, theme="ansi_dark", line_numbers=True), "")
+    console.print(Markdown(_beginning(done.text), code_theme="ansi_dark"), style="red" if done.is_error else "")
     console.print()
 
 
+def _beginning(text: str) -> str:
+    """Return what fits on a screen, with the code block closed that is cut, and say how much is left out."""
+    lines = text.splitlines()
+    if len(lines) <= _MOST_LINES:
+        return text
+    shown = lines[:_MOST_LINES]
+    fences = sum(line.startswith("```") for line in shown)
+    return "\n".join([*shown, *["```"] * (fences % 2), "", f"*{len(lines) - _MOST_LINES} more lines*"])
+
+
 def _succeeded(done: list[Done]) -> bool:
-    return all(not d.is_error and d.structured.get("ok", True) for d in done)
+    return all(not d.is_error and d.structured.get("ok", True) is not d.step.fails for d in done if _tells(d))
+
+
+def _tells(done: Done) -> bool:
+    """Whether the answer says if it went well: an error always does."""
+    return done.is_error or done.step.fails or "ok" in done.structured
 
 
 def _summary(done: list[Done], console: Console) -> Table:
