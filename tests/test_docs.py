@@ -144,6 +144,24 @@ def test_scores_of_the_entries_are_those_of_bm25_okapi() -> None:
     assert small_index().scores(dict.fromkeys(query, 1.0)) == pytest.approx(list(expected), rel=1e-5)
 
 
+def test_a_page_on_a_failure_comes_first_only_for_a_question_that_tells_of_one() -> None:
+    page = IndexEntry(
+        uri="fsdp://failures/buffers-changed",
+        title="Buffers were changed",
+        kind="failure",
+        text="Broadcast of batch norm buffers.",
+        page="buffers-changed",
+        url="",
+    )
+    entry = replace(page, uri="fsdp://user/notes/buffers", title="Buffers of the model", kind="user")
+    index = index_of((*ENTRIES, page, entry))
+
+    def first(query: str) -> str:
+        return search_docs(query, index=index).hits[0].kind
+
+    assert (first("broadcast of buffers"), first("broadcast of changed buffers failed")) == ("user", "failure")
+
+
 # --- ranking ----------------------------------------------------------------------------------------------------
 
 

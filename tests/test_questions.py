@@ -65,12 +65,12 @@ class QuestionFile:
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
 
-# Raise the bars when search gets better; measured when they were set: 0.971, 0.905, 0.987 and 0.982, 0.921, 1.0.
+# Raise the bars when search gets better; measured when they were set: 0.984, 0.906, 1.0 and 0.987, 0.926, 1.0.
 FILES = (
     QuestionFile(
         "public_questions.jsonl",
         chinese=55,
-        hit_at_5=0.955,
+        hit_at_5=0.965,
         mrr=0.88,
         hit_at_5_chinese=0.97,
         schemes=("https://", "http://"),  # Two threads are on sites without TLS.

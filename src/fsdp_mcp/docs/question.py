@@ -15,7 +15,11 @@ _HEAD = 600  # of a longer question: its beginning says what is asked, its end i
 _PATH_OR_ADDRESS = re.compile(r"https?://\S+|(?:[A-Za-z]:)?(?:[/\\][\w.\-]+){2,}[/\\]|0x[0-9a-fA-F]+")
 _IMPORTED = re.compile(r"\bimport\s+\(?([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)")
 _CODE = re.compile(r"[`'\"]([A-Za-z_][\w.]{2,})(?:\(\))?[`'\"]|\b([A-Za-z_][\w.]*\w)\(")
-
+_FAILURE = re.compile(
+    r"error\b|exception\b|warning\b|traceback|\b(?:fail(?:s|ed|ure)?|crash(?:es|ed)?|killed|aborted|hangs?|stuck|timeout)\b"
+    r"|报错|异常|失败|警告|超时|卡住|卡死|崩溃",
+    re.IGNORECASE,
+)
 
 _ADDED_WEIGHT = 0.5  # a word of the glossary beside one of the question
 _TRANSLATED_WEIGHT = 0.7  # the same when it translates: few entries hold the Chinese word itself
@@ -55,6 +59,11 @@ class Question:
     text: str
     terms: dict[str, float]
     identifiers: tuple[str, ...]
+
+    @property
+    def tells_failure(self) -> bool:
+        """Whether it tells of something that went wrong, or shows what a program printed then."""
+        return _FAILURE.search(self.text) is not None
 
 
 class Glossary:

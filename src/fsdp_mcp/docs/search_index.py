@@ -48,6 +48,7 @@ _OFFICIAL = 0.85  # a section of a fetched page: as long as a guide's, which sho
 _OVERVIEW = 0.68  # the opening of a guide, which says what the guide is about
 _VARIABLE = 0.9  # an environment variable or option: short texts, hundreds of them, wanted by name
 _PARAMETER = 0.9  # a parameter: its function answers unless the question asks for just this
+_FAILURE_PAGE = 0.7  # a page on a failure, when the question tells of none
 _COMMON = 1 / 2  # of all entries; a term that more of them hold tells little and costs most
 _CORRECTED = 0.8  # a term of the name that a misspelt one is taken for
 _SHORTEST_CORRECTED = 5
@@ -262,13 +263,14 @@ class SearchIndex:
         found = dict.fromkeys(pool, 1.0)
         mentioned = {number for word in question.identifiers for number in self.nearly_named(word)}
         generations = self._generations(question)
+        failures = 1.0 if question.tells_failure else _FAILURE_PAGE
         for number in found:
             if number in exact:
                 found[number] *= _EXACT
             elif number in mentioned:
                 found[number] *= _MENTIONED
             found[number] *= generations.get(self._families[number], 1.0)
-            found[number] *= _standing(self.rows[number])
+            found[number] *= failures if self.rows[number].kind == "failure" else _standing(self.rows[number])
         return found
 
     def _generations(self, question: Question) -> dict[str, float]:
