@@ -510,7 +510,7 @@ class RunReport(Result):
     def _output(self) -> str:
         """Quote the end of what one rank printed: the first that failed, else rank 0."""
         rank = self._rank(self.first_failure.rank if self.first_failure else self.ranks[0].rank)
-        text = _CPP_FRAMES.sub("", rank.output).strip("\n")
+        text = _CPP_FRAMES.sub("", _OVERWRITTEN.sub("", rank.output)).strip("\n")
         if self.hang and rank.error and rank.error.traceback:  # the explanation says why its communication broke
             text = text[: max([found.start() for found in _TRACEBACK.finditer(text)] or [len(text)])].strip("\n")
         if not text:
@@ -533,6 +533,8 @@ class RunReport(Result):
 
 
 _SHOWN_OUTPUT_BYTES = 1_500
+_OVERWRITTEN = re.compile(r"[^\r\n]*\r(?=[^\r\n])")
+"""What a progress bar has written over."""
 _RANK_PREFIX = r"^(?:\[rank\d+\]: )?"
 _CPP_FRAMES = re.compile(rf"{_RANK_PREFIX}(?:frame #\d+: .*|<omitting python frames>)\n?", re.MULTILINE)
 _TRACEBACK = re.compile(rf"{_RANK_PREFIX}Traceback \(most recent call last\):$", re.MULTILINE)

@@ -293,3 +293,18 @@ def test_threads_and_exit_functions_of_a_rank_finish_before_it_ends() -> None:
     )
     report = run_on_gloo(code, world_size=1)
     assert (report.ok, report.ranks[0].output.split("\n")) == (True, ["script", "thread", "exit function", ""])
+
+
+def test_ranks_without_a_seed_differ_and_one_that_ends_early_waits_until_all_have_joined() -> None:
+    code = """
+import sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+sys.stderr.write("10%\\r20%\\r")
+print(torch.rand(1).item())
+"""
+    report = run_on_gloo(code, world_size=4)
+    assert (report.ok, len({rank.output for rank in report.ranks})) == (True, 4), report.render()
+    assert "10%" not in report.render()

@@ -220,7 +220,7 @@ def first_failure(facts: Facts, reports: Iterable[RankReport]) -> FirstFailure |
     return FirstFailure(
         rank=report.rank,
         status=report.status,
-        message=f"{error.type}: {error.message}" if error else _waiting(report),
+        message=f"{error.type}: {error.message}".rstrip(": ") if error else _waiting(report),
         file=error.file if error else stuck.file if stuck else None,
         line=error.line if error else stuck.line if stuck else None,
     )

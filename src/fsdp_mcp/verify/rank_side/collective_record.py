@@ -7,11 +7,13 @@ without such an operator, so the functions that make them are wrapped as well.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
 import itertools
 import os
 import sys
+import time
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,9 +39,40 @@ def activate(path: Path, is_users: Callable[[str], bool], noted: Noted = "calls 
         noted: whether to note as well which groups are made: each takes a line with the ranks of the world.
     """
     if "torch" in sys.modules:
-        _Recorder(Writer(path), is_users).install(noted)
+        _Recorder(path, is_users).install(noted)
     else:
-        sys.meta_path.insert(0, _AfterImport(lambda: _Recorder(Writer(path), is_users).install(noted)))
+        sys.meta_path.insert(0, _AfterImport(lambda: _Recorder(path, is_users).install(noted)))
+
+
+def joined_path(path: Path) -> Path:
+    """Return where a rank whose log is `path` leaves a byte for each group that it has made."""
+    return path.with_name(f"{path.name}-joined")
+
+
+def wait_for_joining(own: Path, others: Sequence[Path]) -> None:
+    """Wait until the other ranks have joined the groups that this rank made a moment ago.
+
+    A rank that ends at once breaks the connections that others are still making; a process started by a launcher takes
+    longer to end than they need.
+    """
+    try:
+        made = joined_path(own).stat()
+    except OSError:
+        return
+    while time.time() < made.st_mtime + _JOINING_SECONDS:
+        if all(_size(joined_path(other)) >= made.st_size for other in others):
+            return
+        time.sleep(0.01)
+
+
+_JOINING_SECONDS = 2.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 class _AfterImport:
@@ -117,8 +150,9 @@ _OPERATORS = {
 class _Recorder:
     """Writes down the calls of this process."""
 
-    def __init__(self, writer: Writer, is_users: Callable[[str], bool]) -> None:
-        self._writer = writer
+    def __init__(self, path: Path, is_users: Callable[[str], bool]) -> None:
+        self._path = path
+        self._writer = Writer(path)
         self._is_users = is_users
         self._users_code: dict[types.CodeType, bool] = {}
         self._lines: dict[tuple[Any, ...], bytes] = {}
@@ -229,7 +263,7 @@ class _Recorder:
             world = kwargs.get("world_size", -1)
             world = world if isinstance(world, int) and world > 0 else int(os.environ.get("WORLD_SIZE", "1"))
             self._note_group("init_process_group", tuple(range(world)), "")
-            return initialise(*args, **kwargs)
+            return self._joined(initialise(*args, **kwargs))
 
         @functools.wraps(make)
         def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -239,13 +273,18 @@ class _Recorder:
                 local = kwargs.get("use_local_synchronization", args[4] if len(args) > 4 else False)
                 callers = tuple(sorted(members)) if local else world
                 self._note_group("new_group", callers, f"ranks {list(members)}")
-            return make(ranks, *args, **kwargs)
+            return self._joined(make(ranks, *args, **kwargs))
 
         for module in [found for name, found in list(sys.modules.items()) if name.startswith("torch.distributed")]:
             for original, wrapped in ((initialise, init_process_group), (make, new_group)):
                 for attribute in (init_process_group.__name__, make.__name__):
                     if getattr(module, "__dict__", {}).get(attribute) is original:
                         setattr(module, attribute, wrapped)
+
+    def _joined(self, made: Any) -> Any:
+        with contextlib.suppress(OSError), joined_path(self._path).open("ab") as file:
+            file.write(b"x")
+        return made
 
     def _note_group(self, kind: str, callers: tuple[int, ...], detail: str) -> None:
         group = f"{self._times_initialised}:{kind}" + ("" if len(callers) == 1 else f" of {list(callers)}")

@@ -83,7 +83,7 @@ def _loopback() -> dict[str, str]:
 def run(job: Job, rank: int, address_space_bytes: int) -> int:
     """Run the script in this process and return its exit status; the error, if any, is reported and printed."""
     _write_stacks_on_demand(job, rank)
-    _reseed_numpy()
+    _reseed()
     tempfile.tempdir = None  # what a module asked for before the fork would hide the TMPDIR of the run
     os.chdir(job.work_dir)
     sys.dont_write_bytecode = True  # a run leaves nothing behind in the user's project
@@ -181,6 +181,8 @@ def _exit_status(job: Job, rank: int, error: SystemExit) -> int:
 
 def _report_end(job: Job, rank: int, place: tuple[str, int]) -> None:
     """Write down where the script ended well, ("", 0) for its last line: a rank that calls os._exit leaves nothing."""
+    logs = [job.report_path("collectives", number) for number in range(job.world_size)]
+    collective_record.wait_for_joining(logs[rank], logs)
     with contextlib.suppress(OSError):
         job.report_path("exit", rank).write_text(json.dumps(place), encoding="utf-8")
 
@@ -193,7 +195,7 @@ def _report_error(job: Job, rank: int, error: BaseException, *, exit_code: int) 
     report = {
         "time": now,
         "type": type(error).__name__,
-        "message": (f"exit status {error}" if isinstance(error, SystemExit) else str(error))[:TEXT_LIMIT],
+        "message": _message(error)[:TEXT_LIMIT],
         "file": place[0],
         "line": place[1],
         "code": linecache.getline(place[0], place[1]).strip()[:500] if place[0] else None,
@@ -207,6 +209,11 @@ def _report_error(job: Job, rank: int, error: BaseException, *, exit_code: int) 
     with contextlib.suppress(OSError):
         part.write_text(json.dumps(report), encoding="utf-8", errors="replace")
         part.replace(job.report_path("error", rank))
+
+
+def _message(error: BaseException) -> str:
+    is_status = isinstance(error, SystemExit) and isinstance(error.code, int)
+    return f"exit status {error}" if is_status else str(error)
 
 
 def _without_our_frames(frames: types.TracebackType | None) -> types.TracebackType | None:
@@ -279,8 +286,10 @@ def _write_stacks_on_demand(job: Job, rank: int) -> None:
         faulthandler.register(STACK_SIGNAL, file=stacks)
 
 
-def _reseed_numpy() -> None:
-    """Give each forked rank its own NumPy seed, as processes started apart have."""
-    numpy = sys.modules.get("numpy")
+def _reseed() -> None:
+    """Give each forked rank its own seeds of NumPy and torch, as processes started apart have."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
         numpy.random.seed()
+    if torch is not None:
+        torch.default_generator.seed()
