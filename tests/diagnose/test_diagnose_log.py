@@ -180,3 +180,8 @@ def test_the_rank_that_differs_from_all_others_is_the_origin() -> None:
     assert [(each.id, each.rank) for each in diagnose_log("\n".join(lines)).findings] == [
         ("nccl-timeout-sizes-differ", 3)
     ]
+
+
+def test_the_rank_that_works_alone_is_the_origin_and_not_who_times_out() -> None:
+    found = diagnose_log("\n".join(["[rank0]: Evaluating: 40%", TIMED_OUT.format(rank=1, seq=9)]))
+    assert [(each.id, each.rank) for each in found.findings] == [("timeout-while-evaluating", 0)]

@@ -76,7 +76,9 @@ def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Appli
     if not places:
         return None
     parts = [event.parts for event in by_part["match"]] + [each.parts for each in (*found, *hinted)]
-    rank = _rank(page, parts, found, [*by_part["match"], *by_part["requires"]])
+    waits = {event.place.order for event in scan.of("", "timed_out")}
+    near = [event for event in (*by_part["match"], *by_part["requires"]) if event.place.order not in waits]
+    rank = _rank(page, parts, found, near or by_part["along"])
     return Applied(page, _once(places), _sentences(page.says, parts, rank), _score(page, by_part, hinted), rank)
 
 
@@ -85,6 +87,7 @@ def _rank(
 ) -> int | None:
     """Return the rank that failed first: the one a line or a sign names, else that of the first line.
 
+    The events are those of lines other than time-outs, as who timed out is a victim.
     Of a consequence the one that a sign names: who reports it is a victim, unless it is a report on who failed, which
     ends with the first.
     """
