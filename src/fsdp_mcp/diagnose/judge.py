@@ -63,12 +63,9 @@ def judge(scan: Scan, pages: Sequence[FailurePage]) -> Verdict:
 
 def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Applied | None:
     """Return what speaks for a page, or None when a condition of it does not hold."""
-    by_part = {part: scan.of(page.id, part) for part in ("match", "requires", "along", "context", "excludes")}
-    required = {event.use.pattern for event in by_part["requires"]}
-    if by_part["excludes"] or required < set(page.requires) or not set(page.signs) <= signs.keys():
+    if not scan.holds(page) or not set(page.signs) <= signs.keys():
         return None
-    if any(getattr(page, part) and not by_part[part] for part in ("match", "along")):
-        return None
+    by_part = {part: scan.of(page.id, part) for part in ("match", "requires", "along", "context")}
     found = [signs[sign] for sign in page.signs]
     hinted = [signs[sign] for sign in page.likelier if sign in signs]
     places = [event.place for event in (*by_part["match"], *by_part["requires"], *by_part["along"])]

@@ -101,6 +101,16 @@ class Scan:
         """Return the events of one part of a page, or of one kind of known line, in order."""
         return self.events.get((owner, part), [])
 
+    def holds(self, page: FailurePage) -> bool:
+        """Return whether the lines that a page asks for are there, and none that rules it out."""
+        required = {event.use.pattern for event in self.of(page.id, "requires")}
+        any_of = (part for part in ("match", "along") if getattr(page, part))
+        return (
+            not self.of(page.id, "excludes")
+            and required >= set(page.requires)
+            and all(self.of(page.id, part) for part in any_of)
+        )
+
     def raised(self) -> list[Raised]:
         """Return all exceptions in order."""
         return sorted((each for seen in self.ranks.values() for each in seen.raised), key=lambda each: each.place.order)

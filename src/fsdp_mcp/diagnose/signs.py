@@ -187,7 +187,7 @@ def _hosts(scan: Scan) -> Iterator[SignFound]:
 
 def _raised(scan: Scan, pages: Sequence[FailurePage]) -> Iterator[SignFound]:
     """Tell an exception of some ranks, which the others then wait for, from one that every rank has."""
-    consequences = {page.id for page in pages if page.role == "consequence"}
+    consequences = {page.id for page in pages if page.role == "consequence" and scan.holds(page)}
     lines = {(event.place.file, event.place.line) for name in consequences for event in scan.of(name, "match")}
     own = [each for each in scan.raised() if (each.place.file, each.place.line) not in lines]
     if not own:
