@@ -74,6 +74,8 @@ def _checked(log: str) -> str:
 
 def _files(path: str) -> Sequence[Path]:
     """Return the files that a path, folder or glob names, in name order."""
+    if not path.strip():
+        raise BadArgument("path: got an empty text. Give a file, a folder of logs or a glob; . is the whole folder.")
     if glob.has_magic(path) and not Path(path).exists():
         return _matching(path)
     found = call.allowed_path(path, argument="path")

@@ -131,7 +131,7 @@ def _run_both(program: Program, compare: str, target: Target) -> RunReport:
     second: str | Program = compare
     if kind == "code":
         script = _script_at(compare, "compare") if _is_path(compare) else _script_text(compare, "compare")
-        _check_parses(script.text, target)
+        _check_parses(script.text, target, "compare: the code")
         second = replace(program, files={**program.files, **script.files}, entry=script.entry)
     if kind == "single_process" and program.world_size == 1:
         raise BadArgument("compare='single_process' needs world_size above 1: the first run is one process already.")
@@ -297,7 +297,7 @@ def _folder(text: str | None) -> Path | None:
     return folder
 
 
-def _check_parses(text: str, target: Target) -> None:
+def _check_parses(text: str, target: Target, what: str = "The code") -> None:
     """Refuse code that does not parse, before anything is started.
 
     Left to the ranks when the target is a newer Python than ours, which may know more syntax.
@@ -310,6 +310,6 @@ def _check_parses(text: str, target: Target) -> None:
             ast.parse(text)
     except SyntaxError as error:
         line = f" at line {error.lineno}: {(error.text or '').strip()[:200]}" if error.lineno else ""
-        raise BadArgument(f"The code does not parse: {error.msg}{line}. Nothing was started.") from None
+        raise BadArgument(f"{what} does not parse: {error.msg}{line}. Nothing was started.") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise BadArgument(f"The code does not parse: {error}. Nothing was started.") from None
+        raise BadArgument(f"{what} does not parse: {error}. Nothing was started.") from None
