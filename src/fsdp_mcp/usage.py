@@ -16,7 +16,7 @@ EXAMPLES: dict[str, str] = {
   FSDP_MCP_TOKEN=... fsdp-mcp serve --transport http --host 0.0.0.0 --allowed-host gpu-box
 Over HTTP nothing is run and no path is read; --allow-run lets callers run code. FSDP_MCP_TOKEN holds the token.""",
     "demo": """
-  fsdp-mcp demo             takes about 20 seconds; nothing is downloaded, nothing is left behind""",
+  fsdp-mcp demo             about 20 seconds, the first time some more for the index; nothing is downloaded""",
     "index": """
   fsdp-mcp index            servers and commands build it when they need it: only to have it ready, as in an image""",
     "doctor": """
