@@ -331,7 +331,7 @@ class Waiting(Value):
     group: tuple[int, ...] = Field(description="Global ranks of the group")
     shape: tuple[int, ...] = Field(description="Of the tensor, [] where there is none")
     dtype: str | None = None
-    detail: str | None = Field(default=None, description="Root, or ranks of the new group")
+    detail: str | None = Field(default=None, description="Root, ranks of a new group, or rows for each rank")
     sequence: int = Field(description="Number of the call within its group, from 1")
     file: str | None = None
     line: int | None = None

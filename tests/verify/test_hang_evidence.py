@@ -44,6 +44,14 @@ def test_calls_that_meet_are_compared_by_number_within_their_group() -> None:
     assert [begun.call.kind for begun in matcher.mismatch] == ["barrier", "all_reduce"]
 
 
+@pytest.mark.parametrize(("expected", "fits"), [((2, 1), True), ((1, 2), False), ((1, 2, 3), True)])
+def test_rows_that_one_rank_sends_are_those_that_the_other_expects(expected: tuple[int, ...], fits: bool) -> None:
+    matcher = Matcher()
+    matcher.add(0, REDUCE._replace(kind="all_to_all_single", elements=None, splits=((1, 2), (1, 3))))
+    matcher.add(1, REDUCE._replace(kind="all_to_all_single", elements=None, splits=((3, 1), expected)))
+    assert (matcher.mismatch is None) == fits
+
+
 def test_a_receive_pairs_with_the_send_of_the_other_end() -> None:
     matcher = Matcher()
     matcher.add(1, RECEIVE)

@@ -154,7 +154,9 @@ class _Run:
             for rank in self.calls.missing(begun)
             if rank < len(self.reports)
         ]
-        return max(pairs, key=self._telling, default=None)
+        best = max(pairs, key=self._telling, default=None)
+        failed = best is not None and best.other is None and self.reports[best.rank].status == "error"
+        return None if failed else best  # what torch.distributed itself refused on one rank is no hang
 
     def _telling(self, pair: _Pair) -> tuple[bool, bool, bool]:
         """Put ranks that wait for each other first, then those that have ended, then those that wait for others."""
@@ -219,7 +221,7 @@ class _Run:
 
     def _mismatch(self, pair: _Pair) -> tuple[HangKind, str]:
         assert pair.other is not None
-        if why_not_fitting(pair.one.call, pair.other.call) == "shape":
+        if why_not_fitting(pair.one.call, pair.other.call) in ("shape", None):  # None: the rows that go to each other
             return "different_shapes", ""
         if pair.one.call.kind not in _MAKES_GROUP:
             return "different_roots", ""
@@ -312,7 +314,7 @@ class _Run:
             file=self.names.shorten(place.file) if place else None,
             line=place.line if place else None,
             code=self.names.code(place.file, place.line) if place else None,
-            detail=call.detail or None,
+            detail=call.detail or (_rows(call) if call.splits else None),
         )
 
     def elsewhere(self, pair: _Pair, waiting: set[int]) -> tuple[Elsewhere, ...]:
@@ -352,6 +354,10 @@ class _Run:
 
     def _at(self, place: Place | None = None) -> str:
         return f"{self.names.shorten(place.file)}:{place.line}" if place else "a line outside your files"
+
+
+def _rows(call: Call) -> str:
+    return ", ".join(f"{what} {list(rows)} rows" for what, rows in zip(("sends", "takes"), call.splits, strict=False))
 
 
 def _call(rank: Waiting) -> str:

@@ -44,6 +44,7 @@ class Call(NamedTuple):
         peer: global rank at the other end of a send or receive, None for any.
         tag: of a send or receive.
         places: the user's lines, innermost first.
+        splits: rows sent to, and received from, each rank of the group; empty where all get the same.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Call(NamedTuple):
     peer: int | None
     tag: int
     places: tuple[Place, ...]
+    splits: tuple[tuple[int, ...], ...] = ()
 
 
 class Writer:
@@ -131,7 +133,7 @@ _UNREADABLE = Call("unknown", "", (), (), None, "", 0, "", None, 0, ())
 
 def _parsed(line: bytes) -> Call:
     try:
-        kind, group, ranks, shape, elements, dtype, size, detail, peer, tag, places = json.loads(line)
+        kind, group, ranks, shape, elements, dtype, size, detail, peer, tag, places, splits = json.loads(line)
         return Call(
             str(kind),
             str(group),
@@ -144,6 +146,7 @@ def _parsed(line: bytes) -> Call:
             _number(peer),
             int(tag),
             tuple(Place(str(file), int(number), str(function)) for file, number, function in places),
+            tuple(tuple(int(rows) for rows in split) for split in splits),
         )
     except (ValueError, TypeError):
         return _UNREADABLE

@@ -59,6 +59,8 @@ class Matcher:
             first = next(iter(others.values()))
             if why_not_fitting(first.call, call) is not None:
                 self.mismatch = Mismatch(first, begun)
+            elif call.splits:
+                self.mismatch = next((Mismatch(one, begun) for one in others.values() if not _agree(one, begun)), None)
         others[rank] = begun
         self._of_rank.setdefault(rank, {})[slot] = begun
         if len(others) == len(ends):
@@ -107,6 +109,17 @@ def why_not_fitting(one: Call, other: Call) -> str | None:
     if None not in (one.elements, other.elements) and (one.elements, one.dtype) != (other.elements, other.dtype):
         return "shape"
     return None
+
+
+def _agree(one: Begun, other: Begun) -> bool:
+    """Return whether each of two ranks sends the other as many rows as that expects."""
+    ranks = one.call.ranks
+    rows = (*one.call.splits, *other.call.splits)
+    if len(rows) != 4 or any(len(row) != len(ranks) for row in rows):
+        return True
+    at, there = ranks.index(one.rank), ranks.index(other.rank)
+    sent, received, sent_back, expected = rows
+    return (sent[there], received[there]) == (expected[at], sent_back[at])
 
 
 def match_logs(paths: list[Path]) -> Matcher:

@@ -112,6 +112,7 @@ class _Operator(NamedTuple):
         root: position of the source or destination rank, which all ranks have to agree on.
         peer: position of the rank at the other end.
         tag: position of the tag.
+        splits: whether it says how many rows go to and come from each rank, at the two positions after the group.
     """
 
     kind: str
@@ -121,6 +122,7 @@ class _Operator(NamedTuple):
     root: int | None = None
     peer: int | None = None
     tag: int | None = None
+    splits: bool = False
 
 
 _OPERATORS = {
@@ -137,7 +139,7 @@ _OPERATORS = {
     "reduce_scatter_tensor_coalesced_": _Operator("reduce_scatter_tensor_coalesced", 2, 1, 0),
     "gather_": _Operator("gather", 2, 1, 0, root=3),
     "scatter_": _Operator("scatter", 2, 0, 1, root=3),
-    "alltoall_base_": _Operator("all_to_all_single", 2, None, 0),
+    "alltoall_base_": _Operator("all_to_all_single", 2, None, 0, splits=True),
     "alltoall_": _Operator("all_to_all", 2, None, 0),
     "barrier": _Operator("barrier", compared=None),
     "monitored_barrier_": _Operator("monitored_barrier", compared=None),
@@ -197,6 +199,8 @@ class _Recorder:
         numbers = tuple(args[at] for at in (operator.root, operator.peer, operator.tag) if at is not None)
         # The first argument is a tensor in every operator; its type stands for those of all.
         dtype = next((tensor.dtype for tensor in _flat(args[0])), None)
+        if operator.splits:
+            numbers = (*numbers, *map(tuple, args[3:5]))
         key = (operator.kind, group, self._times_initialised, shapes, dtype, numbers, self._stack())
         line = self._lines.get(key)
         if line is None:
@@ -241,6 +245,7 @@ class _Recorder:
             peer=ranks[peer] if peer is not None and peer < len(ranks) else None,
             tag=args[operator.tag] if operator.tag is not None else 0,
             places=self._places(),
+            splits=_splits(args, len(ranks)) if operator.splits else (),
         )
 
     def _ranks(self, boxed: Any) -> tuple[int, ...]:
@@ -299,6 +304,15 @@ def _flat(tensors: Any) -> list[Any]:
     if tensors and isinstance(tensors[0], (list, tuple)):
         return list(itertools.chain.from_iterable(tensors))
     return list(tensors)
+
+
+def _splits(args: tuple[Any, ...], size: int) -> tuple[tuple[int, ...], ...]:
+    """Return the rows that all_to_all_single sends to, and receives from, each rank."""
+    output, given, _, received, sent = args[:5]
+    return tuple(
+        tuple(map(int, rows)) if rows else (tensor.shape[0] // size,) * size
+        for tensor, rows in ((given, sent), (output, received))
+    )
 
 
 def _product(shape: Sequence[int]) -> int:
