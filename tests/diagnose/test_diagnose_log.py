@@ -77,6 +77,7 @@ def test_an_ordinary_traceback_is_no_distributed_failure() -> None:
 def test_one_file_for_each_rank_is_read_as_one_log(tmp_path: Path) -> None:
     (tmp_path / "rank_0.log").write_text(TIMED_OUT.format(rank=0, seq=9), encoding="utf-8")
     (tmp_path / "rank_1.log").write_text(TIMED_OUT.format(rank=1, seq=9), encoding="utf-8")
+    (tmp_path / "train.py").write_text("dist.init_process_group('nccl')  # Duplicate GPU detected\n", encoding="utf-8")
     own = "\n".join(line.removeprefix("[rank2]: ") for line in RAISED)
     (tmp_path / "rank_2.log.gz").write_bytes(gzip.compress(own.encode()))
     call.enter(call.Caller(roots=(tmp_path,)))

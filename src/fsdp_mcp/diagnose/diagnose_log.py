@@ -17,6 +17,13 @@ from fsdp_mcp.models import Diagnosis
 
 _MOST_TEXT_BYTES = 16 << 20
 _MOST_FILES = 4096
+_NO_LOGS = frozenset(
+    (
+        *(".py", ".pyc", ".ipynb", ".sh", ".c", ".cpp", ".cu", ".so", ".whl", ".yaml", ".yml", ".toml", ".md", ".rst"),
+        *(".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npy", ".npz", ".parquet", ".arrow", ".csv"),
+        *(".png", ".jpg", ".pdf", ".zip", ".tar"),
+    )
+)
 
 
 def diagnose_log(
@@ -80,12 +87,17 @@ def _files(path: str) -> Sequence[Path]:
         return _matching(path)
     found = call.allowed_path(path, argument="path")
     if found.is_dir():
-        files = sorted(file for file in found.rglob("*") if file.is_file() and not file.name.startswith("."))
+        files = sorted(file for file in found.rglob("*") if file.is_file() and _may_be_log(file))
     else:
         files = [found] if found.is_file() else []
     if not files:
         raise BadArgument(f"path: there is no log at {path!r}. Give a file, a folder of logs or a glob.")
     return _not_too_many(files)
+
+
+def _may_be_log(file: Path) -> bool:
+    """Return whether a file found in a folder may be a log or a dump: no program, no document, no weights."""
+    return not file.name.startswith(".") and file.suffix.lower() not in _NO_LOGS
 
 
 def _matching(pattern: str) -> Sequence[Path]:
