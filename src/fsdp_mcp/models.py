@@ -319,6 +319,7 @@ HangKind = Literal[
     "wrong_group",
     "peer_exited",
     "unmatched_send_recv",
+    "no_store",
     "slow_or_stuck_elsewhere",
 ]
 

@@ -11,6 +11,7 @@ from fsdp_mcp.models import CollectiveTotal, Elsewhere, FirstFailure, Hang, Hang
 from fsdp_mcp.verify import report
 from fsdp_mcp.verify.condition import Condition, branches, swapped_branches
 from fsdp_mcp.verify.hang_sites import Deciding, Site, Sites
+from fsdp_mcp.verify.hang_store import looking_for_a_store
 from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side import limits
 from fsdp_mcp.verify.rank_side.collective_log import Call, Place
@@ -62,20 +63,19 @@ def explain(facts: Facts, reports: Iterable[RankReport], calls: Matcher) -> Hang
     run = _Run(facts, tuple(reports), calls)
     pair = run.pair()
     if pair is None:
-        return None
+        looking = looking_for_a_store(facts, run.reports)
+        return _hang("no_store", run.told(None, looking, ()), looking) if looking else None
     kind, because = run.judge(pair)
-    row = next(row for row in load_facts("hang_kinds", HangFact) if row.kind == kind)
     waiting = run.waiting(pair)
     elsewhere = run.elsewhere(pair, {rank.rank for rank in waiting})
-    return Hang(
-        kind=kind,
-        explanation=" ".join(part for part in (run.told(pair, waiting, elsewhere), because) if part),
-        meaning=row.meaning,
-        change=row.change,
-        url=row.url,
-        waiting=waiting,
-        elsewhere=elsewhere,
-    )
+    told = " ".join(part for part in (run.told(pair, waiting, elsewhere), because) if part)
+    return _hang(kind, told, waiting, elsewhere)
+
+
+def _hang(kind: HangKind, told: str, waiting: tuple[Waiting, ...], elsewhere: tuple[Elsewhere, ...] = ()) -> Hang:
+    row = next(row for row in load_facts("hang_kinds", HangFact) if row.kind == kind)
+    general = {"meaning": row.meaning, "change": row.change, "url": row.url}
+    return Hang(kind=kind, explanation=told, waiting=waiting, elsewhere=elsewhere, **general)
 
 
 def first_failure(facts: Facts, reports: tuple[RankReport, ...], hang: Hang | None) -> FirstFailure | None:
@@ -335,9 +335,9 @@ class _Run:
         inside = {"collective": rank.collective}
         return Elsewhere.model_validate({"rank": rank.rank, "status": status, **inside, **place})
 
-    def told(self, pair: _Pair, waiting: tuple[Waiting, ...], elsewhere: tuple[Elsewhere, ...]) -> str:
+    def told(self, pair: _Pair | None, waiting: tuple[Waiting, ...], elsewhere: tuple[Elsewhere, ...]) -> str:
         """Say in a sentence who is where."""
-        if pair.together and pair.other:
+        if pair and pair.together and pair.other:
             one, other = (self._waiting(begun) for begun in (pair.one, pair.other))
             where = f"Call {one.sequence} on ranks {_list(one.group)}"
             if one.collective != other.collective or one.detail == other.detail:
