@@ -291,7 +291,7 @@ def main() -> None:
         print(misses(ours))
     contenders = {"plain BM25": plain_search(index)}
     if arguments.peer:
-        contenders["agents-docs"] = peer_search(index, [case.query for case in cases], python=arguments.peer)
+        contenders["agents-docs"] = peer_search(index, [case.query for case in cases], python=arguments.peer.absolute())
     for name, search in contenders.items():
         theirs = evaluate(cases, index, search=search)
         print(f"\n{name}\n{report(theirs)}\n{compare(ours, theirs)}")
