@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -73,11 +74,18 @@ def rank_condition(file: str, line: int) -> Condition | None:
 
 def _parsed(file: str) -> ast.Module | None:
     try:
-        return ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
+        return _parse(Path(file).read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> ast.Module:
+    """Return the tree of a file, which is asked about once for each line that made a call."""
+    return ast.parse(text)
+
+
+@functools.lru_cache(maxsize=8)
 def _names_of_ranks(tree: ast.Module) -> set[str]:
     """Return the names that the file gives to a rank, or to what is computed from one."""
     returned = {
