@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from fsdp_mcp import verify
+from fsdp_mcp.verify.rank_side import rank_main
 from fsdp_mcp.verify.rank_side.job import Job, remove_tree
 
 FILES = sorted(Path(verify.__file__).with_name("rank_side").glob("*.py"))
@@ -58,3 +59,9 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     job.write(str(tmp_path / "job.json"))
     assert Job.read(str(tmp_path / "job.json")) == job
+
+
+def test_our_own_files_are_never_the_users() -> None:
+    ours = rank_main.__file__
+    root = str(Path(ours).parents[3])
+    assert (rank_main.is_users(ours, [root]), rank_main.is_users(f"{root}/train.py", [root])) == (False, True)

@@ -18,6 +18,7 @@ from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side import limits
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_OURS = f"{Path(__file__).with_name('rank_side')}{os.sep}"
 _RANK_SIDE = re.escape(str(Path(__file__).with_name("rank_side")))
 _PREFIX = r"^(?:\[rank\d+\]: )?"  # torch puts it before the traceback of a rank
 _OUR_FRAMES = re.compile(rf'{_PREFIX}  File "{_RANK_SIDE}[^"]*", line \d+, in .*\n(?:{_PREFIX}    .*\n)*', re.MULTILINE)
@@ -53,8 +54,8 @@ class Names:
         self._packages = str(facts.packages)
 
     def users(self, file: str) -> bool:
-        """Return whether the file is the user's own."""
-        return any(
+        """Return whether the file is the user's own; ours may lie below a root as well."""
+        return not file.startswith(_OURS) and any(
             file.startswith(root + os.sep) and "site-packages" not in Path(file[len(root) :]).parts
             for root in self._roots
         )

@@ -30,6 +30,8 @@ STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else getattr(s
 """On it a rank writes its stacks, without running Python: it works while the rank waits inside a collective.
 A real-time signal, because scripts use SIGUSR1 and SIGUSR2 for themselves (Slurm's warning, for one)."""
 
+_OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120, as the frames spell it
+
 _open_files: list[IO[str]] = []  # faulthandler writes to their descriptors: they have to stay open
 
 
@@ -232,7 +234,9 @@ def _user_place(error: BaseException, roots: list[str]) -> tuple[str, int]:
 
 
 def is_users(file: str, roots: list[str]) -> bool:
-    """Return whether a file is the user's own: below one of the roots and not in an environment there."""
+    """Return whether a file is the user's own: below one of the roots, not in an environment there and not ours."""
+    if file.startswith(_OURS):
+        return False
     for root in roots:
         if file.startswith(root + os.sep):
             return "site-packages" not in Path(file[len(root) :]).parts
