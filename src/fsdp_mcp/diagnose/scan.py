@@ -21,6 +21,10 @@ from fsdp_mcp.models import Value
 
 _MOST_TEMPLATES = 20_000
 _MOST_EVENTS_OF_A_USE = 20
+"""Of each rank. More of the same line tells nothing new."""
+_ALONGSIDE = frozenset({"context", "along", "requires", "excludes"})
+_MOST_ALONGSIDE = 40
+"""Of all ranks: of a line that only has to be there, a few are enough."""
 _MOST_RAISED_OF_A_RANK = 4
 _LINES_KEPT = 8
 _TRACEBACK = Use("", "traceback", r"Traceback \(most recent call last\)")
@@ -210,7 +214,7 @@ class _Scanner:
     ) -> None:
         place: Place | None = None
         for pattern, uses, _ in candidates:
-            wanted = [use for use in uses if self._counts.get((use, rank), 0) < _MOST_EVENTS_OF_A_USE]
+            wanted = [use for use in uses if self._counts.get(_counted(use, rank), 0) < _most(use)]
             match = pattern.search(text) if wanted else None
             if match is None:
                 continue
@@ -219,7 +223,8 @@ class _Scanner:
             if origin.process and "rank" in parts and any(use.part == _WORLD for use in wanted):
                 self._rank_of_process[origin.host, origin.process] = int(parts["rank"])
             for use in wanted:
-                self._counts[use, rank] = self._counts.get((use, rank), 0) + 1
+                which = _counted(use, rank)
+                self._counts[which] = self._counts.get(which, 0) + 1
                 self._note(use, place, parts, key=(raw.file, rank))
 
     def _note(self, use: Use, place: Place, parts: dict[str, str], *, key: tuple[str, int | None]) -> None:
@@ -272,6 +277,14 @@ class _Scanner:
         file, line = _innermost(frames)
         place = self._place(raw, origin, key[1], text)
         seen.raised.append(Raised(last["error"], last["message"] or "", file, line, place))
+
+
+def _counted(use: Use, rank: int | None) -> tuple[Use, int | None]:
+    return (use, None if use.part in _ALONGSIDE else rank)
+
+
+def _most(use: Use) -> int:
+    return _MOST_ALONGSIDE if use.part in _ALONGSIDE else _MOST_EVENTS_OF_A_USE
 
 
 def _indent(text: str) -> int:
