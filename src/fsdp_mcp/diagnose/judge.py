@@ -53,9 +53,10 @@ def judge(scan: Scan, pages: Sequence[FailurePage]) -> Verdict:
     causes = [each for each in applied if each.page.role == "cause"]
     consequences = [each for each in applied if each.page.role == "consequence"]
     suspects = [each for each in applied if each.page.role == "suspect"]
+    likely = [each for each in suspects if each.page.confidence != "low"]
     closer = [each for each in consequences if each.page.group != _REPORTS]
     return Verdict(
-        findings=_ordered(causes or suspects or closer or consequences)[:_MOST_FINDINGS],
+        findings=_ordered(causes or likely or suspects or closer or consequences)[:_MOST_FINDINGS],
         consequences=consequences,
         notices=[each for each in applied if each.page.role == "notice"],
     )

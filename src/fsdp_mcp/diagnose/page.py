@@ -46,6 +46,8 @@ class Sign(str, Enum):
     """Some ranks never enqueued the collective in which the others timed out."""
     ONE_RANK_RAISED = "one_rank_raised"
     """Some ranks raised an exception of their own while others failed in communication or reported nothing."""
+    RAISED_BY_DISTRIBUTED = "raised_by_distributed"
+    """A function of torch.distributed, or of what builds on it, raised the exception."""
     ALL_RANKS_RAISED = "all_ranks_raised"
     """Every rank that is seen raised the same exception."""
     NET_PLUGIN_DIFFERS = "net_plugin_differs"

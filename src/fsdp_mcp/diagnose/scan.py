@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from fsdp_mcp import call
@@ -28,11 +29,15 @@ _MOST_ALONGSIDE = 40
 _MOST_RAISED_OF_A_RANK = 4
 _LINES_KEPT = 8
 _TRACEBACK = Use("", "traceback", r"Traceback \(most recent call last\)")
+_CUT_TRACEBACK = Use("", "frame", r'(?P<frame>\s*File "[^"]+", line \d+.*)')
+"""A frame whose traceback began before the log does."""
 _WORLD = "world"
 _ELASTIC_RANK = "elastic_rank"
 _ELASTIC_LINES = 60
 """Lines of the launcher's report after the one that names the rank, which belong to that rank."""
-_LAST_LINE = re.compile(r"(?P<error>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_LAST_LINE = re.compile(
+    r"(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration|Failure|Timeout))(?:: (?P<message>.*))?$"
+)
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
@@ -75,6 +80,8 @@ class Raised(NamedTuple):
     file: str
     line: str
     place: Place
+    function: str
+    """The innermost function of torch.distributed, or of what builds on it, that the exception went through."""
 
 
 @dataclass
@@ -125,7 +132,7 @@ def matcher_of(pages: Iterable[FailurePage]) -> Matcher:
     parts = ("match", "requires", "along", "context", "excludes")
     uses = [Use(page.id, part, pattern) for page in pages for part in parts for pattern in getattr(page, part)]
     uses += [Use("", row.kind, row.pattern) for row in load_facts("log_lines", KnownLine)]
-    return Matcher([*uses, _TRACEBACK])
+    return Matcher([*uses, _TRACEBACK, _CUT_TRACEBACK])
 
 
 def scan(lines: Iterable[RawLine], matcher: Matcher) -> Scan:
@@ -181,6 +188,10 @@ class _Scanner:
             recent = self._recent[key] = deque(maxlen=_LINES_KEPT)
         recent.append(text)
 
+    def _function(self, frames: Iterable[str]) -> str:
+        found = [match["function"] for text in frames if (match := _distributed_frame().search(text))]
+        return found[-1] if found else ""
+
     def end(self) -> Scan:
         """Return what was found in all lines."""
         self._stacks.take("", number=self.found.lines, file=self._file, rank=None)
@@ -231,6 +242,9 @@ class _Scanner:
         if use is _TRACEBACK:
             self._tracebacks[key] = []
             return
+        if use is _CUT_TRACEBACK:
+            self._tracebacks.setdefault(key, [parts["frame"]])
+            return
         if use.part == _ELASTIC_RANK:
             self._elastic = (int(parts["rank"]), place.line)
             return
@@ -276,7 +290,7 @@ class _Scanner:
             return
         file, line = _innermost(frames)
         place = self._place(raw, origin, key[1], text)
-        seen.raised.append(Raised(last["error"], last["message"] or "", file, line, place))
+        seen.raised.append(Raised(last["error"], last["message"] or "", file, line, place, self._function(frames)))
 
 
 def _counted(use: Use, rank: int | None) -> tuple[Use, int | None]:
@@ -285,6 +299,12 @@ def _counted(use: Use, rank: int | None) -> tuple[Use, int | None]:
 
 def _most(use: Use) -> int:
     return _MOST_ALONGSIDE if use.part in _ALONGSIDE else _MOST_EVENTS_OF_A_USE
+
+
+@lru_cache(maxsize=1)
+def _distributed_frame() -> re.Pattern[str]:
+    rows = load_facts("log_lines", KnownLine)
+    return re.compile(next(row.pattern for row in rows if row.kind == "distributed_frame"))
 
 
 def _indent(text: str) -> int:

@@ -192,6 +192,8 @@ def _raised(scan: Scan, pages: Sequence[FailurePage]) -> Iterator[SignFound]:
     own = [each for each in scan.raised() if (each.place.file, each.place.line) not in lines]
     if not own:
         return
+    if refused := next((each for each in own if each.function and each.message), None):
+        yield SignFound(Sign.RAISED_BY_DISTRIBUTED, [refused.place], _particulars(refused))
     ranks = {each.place.rank for each in own}
     places = [each.place for each in own]
     sign = Sign.ONE_RANK_RAISED if lines and _some_did_not(ranks, scan) else Sign.ALL_RANKS_RAISED
@@ -204,6 +206,12 @@ def _some_did_not(ranks: set[int | None], scan: Scan) -> bool:
 
 
 def _particulars(raised: Raised) -> dict[str, str]:
-    parts = {"error": raised.error, "message": raised.message, "file": raised.file, "line": raised.line}
+    parts = {
+        "error": raised.error,
+        "message": raised.message,
+        "file": raised.file,
+        "line": raised.line,
+        "function": raised.function,
+    }
     rank = {} if raised.place.rank is None else {"rank": str(raised.place.rank)}
     return {name: value for name, value in {**parts, **rank}.items() if value}
