@@ -13,7 +13,9 @@ from fsdp_mcp.diagnose.patterns import anchor_words, compile_pattern
 
 PAGES = failure_pages()
 PATTERNS = [
-    (page.id, p) for page in PAGES for p in (*page.match, *page.requires, *page.along, *page.context, *page.excludes)
+    (page.id, p)
+    for page in PAGES
+    for p in (*page.match, *page.requires, *page.along, *page.context, *page.excludes, *page.raised_in)
 ]
 
 
@@ -36,7 +38,7 @@ def test_every_page_says_what_to_do_and_where_it_comes_from() -> None:
     incomplete = [
         page.id
         for page in PAGES
-        if not (page.match or page.signs or page.requires)
+        if not (page.match or page.signs or page.requires or page.raised_in)
         or not (page.cause and page.fix and page.next_evidence)
         or not (page.excerpt or all(sign.startswith("recorder_") for sign in page.signs or ["none"]))
         or not all(reference.url.startswith("https://") for reference in page.pages)
@@ -78,6 +80,7 @@ def test_says_use_parts_that_some_pattern_or_sign_gives() -> None:
     wrong = []
     for page in PAGES:
         parts = {name for pattern in page.match for name in compile_pattern(pattern).groupindex} | {"rank"}
+        parts |= {"message"} if page.raised_in else set()
         for sentence in page.says:
             needed = set(re.findall(r"\{(\w+)\}", sentence))
             if not needed <= parts and not page.signs and not page.likelier:

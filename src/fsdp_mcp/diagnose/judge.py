@@ -66,16 +66,18 @@ def _apply(page: FailurePage, scan: Scan, signs: dict[Sign, SignFound]) -> Appli
     """Return what speaks for a page, or None when a condition of it does not hold."""
     if not scan.holds(page) or not set(page.signs) <= signs.keys():
         return None
-    by_part = {part: scan.of(page.id, part) for part in ("match", "requires", "along", "context")}
+    by_part = {part: scan.of(page.id, part) for part in ("match", "requires", "along", "context", "raised_in")}
     found = [signs[sign] for sign in page.signs]
     hinted = [signs[sign] for sign in page.likelier if sign in signs]
-    places = [event.place for event in (*by_part["match"], *by_part["requires"], *by_part["along"])]
+    decisive = (*by_part["match"], *by_part["raised_in"], *by_part["requires"])
+    places = [event.place for event in (*decisive, *by_part["along"])]
     places += [place for sign in found for place in sign.places] + [event.place for event in by_part["context"]]
     if not places:
         return None
-    parts = [event.parts for event in by_part["match"]] + [each.parts for each in (*found, *hinted)]
+    parts = [event.parts for event in (*by_part["match"], *by_part["raised_in"])]
+    parts += [each.parts for each in (*found, *hinted)]
     waits = {event.place.order for event in scan.of("", "timed_out")}
-    near = [event for event in (*by_part["match"], *by_part["requires"]) if event.place.order not in waits]
+    near = [event for event in decisive if event.place.order not in waits]
     rank = _rank(page, parts, found, near or by_part["along"])
     return Applied(page, _once(places), _sentences(page.says, parts, rank), _score(page, by_part, hinted), rank)
 
@@ -128,7 +130,12 @@ def _without_refined(applied: Sequence[Applied]) -> list[Applied]:
     """Drop the pages of which another one that applies is a special case."""
     refined = {name for each in applied for name in each.page.refines}
     explained = {line for each in applied if each.page.role in ("cause", "suspect") for line in _matched_lines(each)}
-    return [each for each in applied if each.page.id not in refined and not _only_quotes(each, explained)]
+    told = {line for each in applied if not each.page.raised_in for line in _matched_lines(each)}
+    return [
+        each
+        for each in applied
+        if each.page.id not in refined and not _only_quotes(each, explained) and not _is_told(each, told)
+    ]
 
 
 def _matched_lines(applied: Applied) -> set[tuple[str, int]]:
@@ -140,6 +147,11 @@ def _only_quotes(applied: Applied, explained: set[tuple[str, int]]) -> bool:
     """Return whether a page merely says that a rank raised what another page explains."""
     raised = applied.page.signs == (Sign.ONE_RANK_RAISED,) and not applied.page.match
     return raised and any((place.file, place.line) in explained for place in applied.places)
+
+
+def _is_told(applied: Applied, told: set[tuple[str, int]]) -> bool:
+    """Return whether a page that knows only where an exception was raised gives way to one that knows the exception."""
+    return bool(applied.page.raised_in) and all((place.file, place.line) in told for place in applied.places)
 
 
 def _ordered(applied: Sequence[Applied]) -> list[Applied]:

@@ -97,6 +97,10 @@ class FailurePage(Value):
     match: tuple[str, ...] = Field((), description="Any of these lines")
     requires: tuple[str, ...] = Field((), description="And every one of these, on any line")
     along: tuple[str, ...] = Field((), description="And at least one of these, on any line")
+    raised_in: tuple[str, ...] = Field(
+        (),
+        description="And the innermost frame of a traceback is any of these; gives way to pages that know it",
+    )
     signs: tuple[Sign, ...] = Field((), description="And every one of these signs")
     context: tuple[str, ...] = Field((), description="Lines that make it likelier")
     likelier: tuple[Sign, ...] = Field((), description="Signs that make it likelier")

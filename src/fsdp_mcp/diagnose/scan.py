@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,8 @@ _ELASTIC_LINES = 60
 _LAST_LINE = re.compile(
     r"(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration|Failure|Timeout))(?:: (?P<message>.*))?$"
 )
+_QUOTED = re.compile(r'(?:^|(?<!Error: )(?<=[\s(\[,]))"[^"]*"')
+_RAISED_IN = "raised_in"
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
@@ -81,7 +84,7 @@ class Raised(NamedTuple):
     line: str
     place: Place
     function: str
-    """The innermost function of torch.distributed, or of what builds on it, that the exception went through."""
+    """The function of torch.distributed, or of what builds on it, that raised it, if one did."""
 
 
 @dataclass
@@ -115,7 +118,7 @@ class Scan:
     def holds(self, page: FailurePage) -> bool:
         """Return whether the lines that a page asks for are there, and none that rules it out."""
         required = {event.use.pattern for event in self.of(page.id, "requires")}
-        any_of = (part for part in ("match", "along") if getattr(page, part))
+        any_of = (part for part in ("match", "along", _RAISED_IN) if getattr(page, part))
         return (
             not self.of(page.id, "excludes")
             and required >= set(page.requires)
@@ -129,7 +132,7 @@ class Scan:
 
 def matcher_of(pages: Iterable[FailurePage]) -> Matcher:
     """Return the matcher for all patterns of the pages and all known lines."""
-    parts = ("match", "requires", "along", "context", "excludes")
+    parts = ("match", "requires", "along", "context", "excludes", _RAISED_IN)
     uses = [Use(page.id, part, pattern) for page in pages for part in parts for pattern in getattr(page, part)]
     uses += [Use("", row.kind, row.pattern) for row in load_facts("log_lines", KnownLine)]
     return Matcher([*uses, _TRACEBACK, _CUT_TRACEBACK])
@@ -188,10 +191,6 @@ class _Scanner:
             recent = self._recent[key] = deque(maxlen=_LINES_KEPT)
         recent.append(text)
 
-    def _function(self, frames: Iterable[str]) -> str:
-        found = [match["function"] for text in frames if (match := _distributed_frame().search(text))]
-        return found[-1] if found else ""
-
     def end(self) -> Scan:
         """Return what was found in all lines."""
         self._stacks.take("", number=self.found.lines, file=self._file, rank=None)
@@ -225,9 +224,9 @@ class _Scanner:
     ) -> None:
         place: Place | None = None
         for pattern, uses, _ in candidates:
-            wanted = [use for use in uses if self._counts.get(_counted(use, rank), 0) < _most(use)]
+            wanted = [use for use in uses if self._is_wanted(use, rank)]
             match = pattern.search(text) if wanted else None
-            if match is None:
+            if match is None or _is_quotation(text, match):
                 continue
             parts = {name: value for name, value in match.groupdict().items() if value is not None}
             place = place or self._place(raw, origin, rank, text)
@@ -237,6 +236,9 @@ class _Scanner:
                 which = _counted(use, rank)
                 self._counts[which] = self._counts.get(which, 0) + 1
                 self._note(use, place, parts, key=(raw.file, rank))
+
+    def _is_wanted(self, use: Use, rank: int | None) -> bool:
+        return use.part != _RAISED_IN and self._counts.get(_counted(use, rank), 0) < _most(use)
 
     def _note(self, use: Use, place: Place, parts: dict[str, str], *, key: tuple[str, int | None]) -> None:
         if use is _TRACEBACK:
@@ -290,7 +292,20 @@ class _Scanner:
             return
         file, line = _innermost(frames)
         place = self._place(raw, origin, key[1], text)
-        seen.raised.append(Raised(last["error"], last["message"] or "", file, line, place, self._function(frames)))
+        refusing = _refusing_frame(frames)
+        function = _distributed_frame().search(refusing)
+        message = last["message"] or ""
+        seen.raised.append(Raised(last["error"], message, file, line, place, function["function"] if function else ""))
+        if not _ends_program(last["error"]):
+            self._note_raised_in(refusing, place, message)
+
+    def _note_raised_in(self, frame: str, place: Place, message: str) -> None:
+        """Note the pages that know only where an exception was raised."""
+        for pattern, uses, _ in self._candidates(frame):
+            found = [use for use in uses if use.part == _RAISED_IN] if pattern.search(frame) else []
+            for use in found:
+                event = Event(use, place, {"message": message} if message else {})
+                self.found.events.setdefault((use.owner, _RAISED_IN), []).append(event)
 
 
 def _counted(use: Use, rank: int | None) -> tuple[Use, int | None]:
@@ -305,6 +320,36 @@ def _most(use: Use) -> int:
 def _distributed_frame() -> re.Pattern[str]:
     rows = load_facts("log_lines", KnownLine)
     return re.compile(next(row.pattern for row in rows if row.kind == "distributed_frame"))
+
+
+def _refusing_frame(frames: Sequence[str]) -> str:
+    """Return the innermost frame of torch.distributed, or nothing where code outside torch ran inside it and raised."""
+    for text in reversed(frames):
+        match = _FRAME.match(text)
+        if match and _distributed_frame().search(text):
+            return text
+        path = match["file"].replace("\\", "/") if match else ""
+        standard = "/lib/python" in path and "site-packages" not in path
+        if match and "/torch/" not in path and not standard:
+            return ""
+    return ""
+
+
+def _is_quotation(text: str, match: re.Match[str]) -> bool:
+    """Return whether the words stand in quotation marks, as data or documentation quotes them.
+
+    The quotation marks of JSON, of the path in a traceback and of a KeyError do not count.
+    """
+    before = text[: match.start()]
+    if '"' not in before or '":' in text or _FRAME.search(text):
+        return False
+    return any(found.start() < match.start() and match.end() < found.end() for found in _QUOTED.finditer(text))
+
+
+def _ends_program(error: str) -> bool:
+    """Return whether an exception only says that the program was asked to end."""
+    kind = getattr(builtins, error, None)
+    return isinstance(kind, type) and not issubclass(kind, Exception)
 
 
 def _indent(text: str) -> int:
