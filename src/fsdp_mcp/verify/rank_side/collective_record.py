@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.machinery
 import itertools
 import os
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from .after_torch import when_torch_is_imported
 from .collective_log import Call, Place, Writer
 
 _MOST_PLACES = 8
@@ -38,10 +38,7 @@ def activate(path: Path, is_users: Callable[[str], bool], noted: Noted = "calls 
         is_users: whether a file is the user's.
         noted: whether to note as well which groups are made: each takes a line with the ranks of the world.
     """
-    if "torch" in sys.modules:
-        _Recorder(path, is_users).install(noted)
-    else:
-        sys.meta_path.insert(0, _AfterImport(lambda: _Recorder(path, is_users).install(noted)))
+    when_torch_is_imported(lambda: _Recorder(path, is_users).install(noted))
 
 
 def joined_path(path: Path) -> Path:
@@ -73,32 +70,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-class _AfterImport:
-    """Finds torch as it would have been found, and calls a function when it has been imported.
-
-    Importing it ourselves would be too early for a script that first sets variables which torch reads.
-    """
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:
-        """Return the spec with a loader that calls the function at its end; None for other modules."""
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_install(module: types.ModuleType) -> None:
-                execute(module)
-                self._then()
-
-            spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
-        return spec
 
 
 class _Operator(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib.machinery
 import json
 import math
 import os
@@ -19,10 +18,11 @@ import random
 import sys
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .after_torch import when_torch_is_imported
 from .job import Job
 
 MOST_LINES = 40_000
@@ -34,36 +34,7 @@ SEED = 20_01
 
 def activate(job: Job, rank: int, is_users: Callable[[str], bool]) -> None:
     """Record from now on; in a process without torch, from when the script imports it."""
-    if "torch" in sys.modules:
-        _install(job, rank, is_users)
-    else:
-        sys.meta_path.insert(0, _AfterImport(lambda: _install(job, rank, is_users)))
-
-
-class _AfterImport:
-    """Finds torch as it would have been found, and calls a function when it has been imported.
-
-    Importing it ourselves would be too early for a script that first sets variables which torch reads.
-    """
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:
-        """Return the spec with a loader that calls the function at its end; None for other modules."""
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_install(module: types.ModuleType) -> None:
-                execute(module)
-                self._then()
-
-            spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
-        return spec
+    when_torch_is_imported(lambda: _install(job, rank, is_users))
 
 
 def _install(job: Job, rank: int, is_users: Callable[[str], bool]) -> None:
