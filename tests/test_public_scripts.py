@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tools.public_scripts import Kind, Script, judge, summary
 
-from fsdp_mcp.models import CodeError, FirstFailure, RankReport, RunReport
+from fsdp_mcp.lab import CodeError, FirstFailure, RankReport
+from fsdp_mcp.run_report import RunReport
 
 
 def failed(type_: str, message: str) -> RunReport:

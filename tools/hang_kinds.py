@@ -10,7 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_mcp.models import Program, RunReport
+from fsdp_mcp.lab import Program
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.verify.run import run_ranks
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "verify" / "scripts" / "hangs"

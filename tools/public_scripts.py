@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fsdp_mcp.models import CodeError, Program, RunReport
+from fsdp_mcp.lab import CodeError, Program
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.verify.run import run_ranks
 
 _SECONDS = 120.0

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fsdp_mcp.value import Value
+from fsdp_mcp.models import Value
 
 Tensors = Literal["fake", "real"]
 

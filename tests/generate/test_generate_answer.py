@@ -15,7 +15,8 @@ from fsdp_mcp.generate.proof import plan
 from fsdp_mcp.generate.recipe import Options
 from fsdp_mcp.generate.registry import RECIPES
 from fsdp_mcp.generate.training_code import generate_training_code
-from fsdp_mcp.models import Program, RankReport, RunReport
+from fsdp_mcp.lab import Program, RankReport
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.verify.run import run_ranks
 
 READS_TOKENS = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe-openai 0.1

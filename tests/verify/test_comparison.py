@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_mcp.errors import BadArgument
-from fsdp_mcp.models import Comparison, Difference
+from fsdp_mcp.lab import Comparison, Difference
 from fsdp_mcp.tokens import estimate_tokens
 from fsdp_mcp.verify.comparison import step_tolerance
 from fsdp_mcp.verify.run import run_on_gloo

@@ -11,7 +11,8 @@ from _pytest.mark import ParameterSet
 
 from fsdp_mcp import call
 from fsdp_mcp.errors import Cancelled, EnvironmentProblem
-from fsdp_mcp.models import RankReport, RunReport
+from fsdp_mcp.lab import RankReport
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.verify import warm
 from fsdp_mcp.verify.rank_side import limits
 from fsdp_mcp.verify.run import run_on_gloo

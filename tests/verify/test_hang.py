@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tools import hang_kinds
 
-from fsdp_mcp.models import RunReport
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.tokens import estimate_tokens
 from fsdp_mcp.verify.run import run_on_gloo
 

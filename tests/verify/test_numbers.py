@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_mcp.models import FirstNaN, Numbers, RankLosses
+from fsdp_mcp.lab import FirstNaN, Numbers, RankLosses
 from fsdp_mcp.verify.run import run_on_gloo
 from fsdp_mcp.verify.run_numbers import RankNumbers, disagreeing
 

@@ -14,7 +14,8 @@ from living_processes import processes_that_mention, wait_until_ended
 
 from fsdp_mcp import call
 from fsdp_mcp.errors import Cancelled
-from fsdp_mcp.models import Program, RunReport
+from fsdp_mcp.lab import Program
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.verify.run import run_on_gloo, run_ranks
 
 pytestmark = pytest.mark.ranks

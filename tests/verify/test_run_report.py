@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fsdp_mcp.models import CodeError, FirstFailure, Mapped, RankReport, RunReport, StuckAt
+from fsdp_mcp.lab import CodeError, FirstFailure, Mapped, RankReport, StuckAt
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.tokens import estimate_tokens
 from fsdp_mcp.verify.launch import Facts, Folders
 from fsdp_mcp.verify.report import first_failure, rank_reports

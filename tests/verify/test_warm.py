@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from living_processes import children_of, command_of, wait_until_ended
 
-from fsdp_mcp.models import RunReport
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.verify import warm
 from fsdp_mcp.verify.run import run_on_gloo
 

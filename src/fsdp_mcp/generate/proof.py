@@ -13,7 +13,9 @@ from shlex import join, quote
 
 from fsdp_mcp import call
 from fsdp_mcp.generate.recipe import DEFAULT_SIZES, Options
-from fsdp_mcp.models import GeneratedFile, Program, Receipt, RunReport
+from fsdp_mcp.lab import Program
+from fsdp_mcp.models import GeneratedFile, Receipt
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.target import require_torch
 
 Prove = Callable[[Program], RunReport]

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from fsdp_mcp.generate.recipe import Options, Strategy
 from fsdp_mcp.generate.result import TrainingCode
-from fsdp_mcp.models import Program, RunReport
+from fsdp_mcp.lab import Program
+from fsdp_mcp.run_report import RunReport
 
 What = Annotated[
     Literal["script", "snippet"],

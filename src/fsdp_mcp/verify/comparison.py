@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsdp_mcp.errors import EnvironmentProblem
-from fsdp_mcp.models import Comparison, Difference, Program
+from fsdp_mcp.lab import Comparison, Difference, Program
 from fsdp_mcp.target import Target
 from fsdp_mcp.verify import launch
 from fsdp_mcp.verify.launch import Facts

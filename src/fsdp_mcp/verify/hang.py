@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsdp_mcp.corpus import load_facts
-from fsdp_mcp.models import CollectiveTotal, Elsewhere, FirstFailure, Hang, HangKind, RankReport, Value, Waiting
+from fsdp_mcp.lab import CollectiveTotal, Elsewhere, FirstFailure, Hang, HangKind, RankReport, Waiting
+from fsdp_mcp.models import Value
 from fsdp_mcp.verify import report
 from fsdp_mcp.verify.condition import Condition, branches, swapped_branches
 from fsdp_mcp.verify.hang_sites import Deciding, Site, Sites

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsdp_mcp.models import RankReport, Waiting
+from fsdp_mcp.lab import RankReport, Waiting
 from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side.collective_watch import threads
 

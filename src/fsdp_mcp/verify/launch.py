@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from fsdp_mcp import call
 from fsdp_mcp.errors import EnvironmentProblem
-from fsdp_mcp.models import Program
+from fsdp_mcp.lab import Program
 from fsdp_mcp.target import Target
 from fsdp_mcp.verify import keeper
 from fsdp_mcp.verify.keeper import Keeper

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fsdp_mcp.corpus import load_facts
-from fsdp_mcp.models import CodeError, FirstFailure, Mapped, RankReport, StuckAt, Unsupported, Value
+from fsdp_mcp.lab import CodeError, FirstFailure, Mapped, RankReport, StuckAt, Unsupported
+from fsdp_mcp.models import Value
 from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side import limits
 

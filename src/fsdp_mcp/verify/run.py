@@ -14,7 +14,9 @@ from pydantic import Field
 
 from fsdp_mcp import call
 from fsdp_mcp.errors import BadArgument, Forbidden
-from fsdp_mcp.models import Diagnose, Program, RunReport
+from fsdp_mcp.lab import Program
+from fsdp_mcp.models import Diagnose
+from fsdp_mcp.run_report import RunReport
 from fsdp_mcp.simulated import SimulatedRank
 from fsdp_mcp.target import Target, require_torch
 

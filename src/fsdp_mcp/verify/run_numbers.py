@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fsdp_mcp.models import Disagreement, FirstNaN, Numbers, RankLosses
+from fsdp_mcp.lab import Disagreement, FirstNaN, Numbers, RankLosses
 from fsdp_mcp.verify.launch import Facts
 
 _SHOWN_VALUES = 10

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_mcp.errors import BadArgument
-from fsdp_mcp.models import Program
+from fsdp_mcp.lab import Program
 from fsdp_mcp.simulated import (
     SimulatedBytes,
     SimulatedCollective,
