@@ -18,10 +18,11 @@ LAYERS = (
     {"index", "index_build", "index_store", "library"},
     {"toolbox", "doctor"},
     {"server", "http", "demo"},
+    {"command", "tool_command", "docs_command"},
     {"__main__"},
 )
 # Within these layers modules build on one another.
-FOUNDATIONS = (LAYERS[0], LAYERS[1], LAYERS[4], LAYERS[6])
+FOUNDATIONS = (LAYERS[0], LAYERS[1], LAYERS[4], LAYERS[6], LAYERS[7])
 SPEAKS_MCP = {"server", "http", "demo"}
 RUNS_BESIDE_TORCH = {"verify/rank_side", "api/probe.py"}
 HEAVY = ("libcst", "griffe", "numpy", "markdown_it", "torch", "rank_bm25")
