@@ -186,3 +186,24 @@ def test_the_rank_that_differs_from_all_others_is_the_origin() -> None:
 def test_the_rank_that_works_alone_is_the_origin_and_not_who_times_out() -> None:
     found = diagnose_log("\n".join(["[rank0]: Evaluating: 40%", TIMED_OUT.format(rank=1, seq=9)]))
     assert [(each.id, each.rank) for each in found.findings] == [("timeout-while-evaluating", 0)]
+
+
+DDP_FRAME = '  File "/opt/venv/lib/python3.11/site-packages/torch/nn/parallel/distributed.py", line 1660, in forward\n'
+
+
+def test_an_exception_of_the_model_below_a_frame_of_torch_is_no_refusal_of_torch() -> None:
+    own = '  File "model.py", line 21, in forward\nValueError: batch without labels\n'
+    log = f"Traceback (most recent call last):\n{DDP_FRAME}{own}"
+    assert diagnose_log(log).verdict == "none"
+
+
+def test_an_exception_that_no_page_knows_is_placed_by_the_frame_that_raised_it() -> None:
+    log = f"Traceback (most recent call last):\n{DDP_FRAME}ValueError: the frobs differ\n"
+    found = diagnose_log(log).findings[0]
+    assert (found.id, "the frobs differ" in found.cause) == ("ddp-check-failed", True)
+
+
+def test_words_that_data_quotes_are_no_failure_but_those_of_json_and_keyerrors_are() -> None:
+    text = "CUDA out of memory. Tried to allocate 2.00 GiB"
+    logs = [f'sample 2: "{text}" -> memory', f'{{"level": "error", "message": "{text}"}}']
+    assert [diagnose_log(log).verdict == "none" for log in logs] == [True, False]
