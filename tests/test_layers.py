@@ -11,7 +11,20 @@ PACKAGE = Path(fsdp_mcp.__file__).parent
 
 # A module may import those of lower layers only; capabilities of one layer never import each other.
 LAYERS = (
-    {"errors", "models", "lab", "simulated", "run_report", "phrases", "tokens", "prompts", "call", "cache", "usage"},
+    {
+        "errors",
+        "models",
+        "lab",
+        "simulated",
+        "run_report",
+        "phrases",
+        "releases",
+        "tokens",
+        "prompts",
+        "call",
+        "cache",
+        "usage",
+    },
     {"corpus", "target", "script", "sections"},
     {"docs", "api"},
     {"backends", "generate", "verify", "migrate", "review", "diagnose", "plan"},

@@ -26,13 +26,14 @@ def corpus_dir() -> Path:
 def load_facts(table: str, row: type[Row]) -> tuple[Row, ...]:
     """Return the rows of `docs_corpus/facts/{table}.yaml`, a list of mappings, each checked against the model `row`."""
     text = (corpus_dir() / "facts" / f"{table}.yaml").read_text(encoding="utf-8")
-    return tuple(row.model_validate(item) for item in _read_yaml(text))
+    return tuple(row.model_validate(item) for item in read_yaml(text))
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast, and often missing.
 
 
-def _read_yaml(text: str) -> Any:
+def read_yaml(text: str) -> Any:
+    """Return what a YAML text holds; a broken one raises yaml.YAMLError."""
     return yaml.load(text, Loader=_LOADER)  # noqa: S506, both loaders are safe
 
 
@@ -53,7 +54,7 @@ def guide_headers() -> tuple[GuideHeader, ...]:
     for path in sorted((corpus_dir() / "guides").glob("*.md")):
         front_matter = path.read_text(encoding="utf-8").split("---", 2)[1:2]
         try:
-            headers.append(GuideHeader.model_validate({**_read_yaml(front_matter[0]), "stem": path.stem}))
+            headers.append(GuideHeader.model_validate({**read_yaml(front_matter[0]), "stem": path.stem}))
         except (IndexError, TypeError, ValueError, yaml.YAMLError):
             continue
     return tuple(headers)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from fsdp_mcp.api.changes import Change, Status
 from fsdp_mcp.models import ApiParameter, Result, SymbolKind
+from fsdp_mcp.releases import release_numbers
 
 Detail = Literal["summary", "signature", "full"]
 _SUMMARY_CHARACTERS = 300
@@ -101,7 +102,7 @@ class ApiAnswer(Result):
 
     def _since(self, parameter: ApiParameter) -> str | None:
         """Return the release of a parameter that came later than the API itself."""
-        later = parameter.since and self.since and _numbers(parameter.since) > _numbers(self.since)
+        later = parameter.since and self.since and release_numbers(parameter.since) > release_numbers(self.since)
         return parameter.since if later else None
 
     def _footer(self) -> str:
@@ -120,17 +121,13 @@ class ApiAnswer(Result):
 
     def _near_changes(self) -> tuple[Change, ...]:
         """Return the changes nearest to the release that the answer is about: those up to it, then what came after."""
-        asked = _numbers(self.torch_version) if self.torch_version else (0,)
-        before = [item for item in self.changes if _numbers(item.version) <= asked[:2]]
-        after = [item for item in self.changes if _numbers(item.version) > asked[:2]]
+        asked = release_numbers(self.torch_version) if self.torch_version else (0,)
+        before = [item for item in self.changes if release_numbers(item.version) <= asked]
+        after = [item for item in self.changes if release_numbers(item.version) > asked]
         latest = before[-1].version if before else None
         own = [item for item in before if item.version == latest]
         earlier = max(_SHOWN_CHANGES - len(after[:_SHOWN_LATER]), min(len(own), _MOST_OWN))
         return (*before[-earlier:], *after[: max(_SHOWN_CHANGES - len(before), _SHOWN_LATER)])
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 def wrapped(signature: str) -> str:

@@ -17,6 +17,7 @@ from fsdp_mcp.api.changes import Status
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.errors import closest
 from fsdp_mcp.models import IndexEntry, Source, Value
+from fsdp_mcp.releases import release_numbers
 
 SCHEME = "fsdp://env/"
 _OFFICIAL = "https://docs.pytorch.org/docs/stable/"
@@ -150,14 +151,10 @@ def env_var_answer(
 
 
 def _status(row: EnvVar, version: str) -> Status:
-    asked = _numbers(version)
-    if row.since and row.since != "2.0" and _numbers(row.since) > asked:
+    asked = release_numbers(version)
+    if row.since and row.since != "2.0" and release_numbers(row.since) > asked:
         return "not_yet"
-    return "removed" if row.until and _numbers(row.until) < asked else "available"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+    return "removed" if row.until and release_numbers(row.until) < asked else "available"
 
 
 def _notes(row: EnvVar, asked: str, status: Status, version: str, installed: str | None) -> Iterator[str]:
@@ -166,13 +163,13 @@ def _notes(row: EnvVar, asked: str, status: Status, version: str, installed: str
         yield f"{name} is another name of it."
     elif name != row.name:
         yield f"No variable is known as {name}; this is the closest."
-    if row.name_since and status == "available" and _numbers(version) < _numbers(row.name_since):
+    if row.name_since and status == "available" and release_numbers(version) < release_numbers(row.name_since):
         yield f"Torch {version} reads it as {', '.join(row.aliases)}; the name {row.name} came with {row.name_since}."
     if status == "not_yet":
         yield f"Torch {version} does not read {row.name} yet; it came with {row.since}."
     if status == "removed":
         yield f"Torch {version} no longer reads {row.name}; torch {row.until} was the last."
-    if installed and _numbers(installed) != _numbers(version):
+    if installed and release_numbers(installed) != release_numbers(version):
         yield f"About torch {version}, while torch {installed} is installed: values and default may differ."
 
 

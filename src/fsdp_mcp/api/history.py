@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from fsdp_mcp.api.signatures import parameters_of
 from fsdp_mcp.corpus import corpus_dir
 from fsdp_mcp.errors import BadArgument, UnknownName, closest
 from fsdp_mcp.models import ApiParameter
+from fsdp_mcp.releases import release_numbers
 
 HISTORY_FILE = "api_history.jsonl"
 _PARAMETER = "#param-"
@@ -148,8 +148,8 @@ class History:
         """Return the index of the release of `version`, of the newest one for None or a later version."""
         if version is None:
             return self.newest
-        wanted = _numbers(version)
-        return max((at for at, release in enumerate(self.releases) if _numbers(release) <= wanted), default=0)
+        wanted = release_numbers(version)
+        return max((at for at, release in enumerate(self.releases) if release_numbers(release) <= wanted), default=0)
 
     def record(self, name: str) -> Record | None:
         """Return the record of exactly that qualified name."""
@@ -252,11 +252,6 @@ class History:
         for path in self._lines:
             found.setdefault(path.rpartition(".")[2], []).append(path)
         return found
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _keyed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from fsdp_mcp.api.catalogue import expanded
 from fsdp_mcp.api.changes import Change, Status
 from fsdp_mcp.corpus import load_facts
 from fsdp_mcp.models import SymbolKind, Value
+from fsdp_mcp.releases import release_numbers
 
 
 class Unlisted(Value):
@@ -55,12 +56,8 @@ def unlisted_answer(wanted: str, *, version: str, detail: Detail) -> ApiAnswer |
 
 
 def _status(row: Unlisted, version: str) -> Status:
-    asked = _numbers(version)
-    if row.since and row.since != "2.0" and _numbers(row.since) > asked:
+    asked = release_numbers(version)
+    if row.since and row.since != "2.0" and release_numbers(row.since) > asked:
         return "not_yet"
-    is_marked = row.deprecated_since is not None and _numbers(row.deprecated_since) <= asked
+    is_marked = row.deprecated_since is not None and release_numbers(row.deprecated_since) <= asked
     return "deprecated" if is_marked else "available"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])

@@ -12,11 +12,11 @@ from typing import Literal
 import yaml
 from pydantic import Field
 
-from fsdp_mcp.corpus import corpus_dir
+from fsdp_mcp.corpus import corpus_dir, read_yaml
 from fsdp_mcp.errors import FsdpMcpError
 from fsdp_mcp.models import Value
+from fsdp_mcp.releases import release_numbers
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HEADING = re.compile(r"^## (?P<name>.+)$", re.MULTILINE)
 _EXCERPT = re.compile(r"^```log\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -120,17 +120,12 @@ class FailurePage(Value):
 
     def holds_for(self, version: str) -> bool:
         """Return whether a release, `X.Y` or `X.Y.Z`, may show this failure."""
-        release = _release(version)
-        return all(_COMPARED[sign](release, _release(bound)) for sign, bound in _BOUND.findall(self.torch))
+        release = release_numbers(version)
+        return all(_COMPARED[sign](release, release_numbers(bound)) for sign, bound in _BOUND.findall(self.torch))
 
 
 _BOUND = re.compile(r"(>=|<=|<|>)\s*(\d+\.\d+)")
 _COMPARED = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
-
-
-def _release(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
 
 
 class BrokenFailurePage(FsdpMcpError):
@@ -154,7 +149,7 @@ def read_page(path: Path) -> FailurePage:
     excerpt = _EXCERPT.search(sections.get("Excerpt", ""))
     try:
         return FailurePage(
-            **yaml.load(header, Loader=_LOADER),  # noqa: S506, both loaders are safe
+            **read_yaml(header),
             id=path.stem,
             cause=sections["Cause"],
             fix=sections["Fix"],

@@ -88,23 +88,14 @@ class Raised(NamedTuple):
 
 
 @dataclass
-class RankSeen:
-    """What was seen of one rank."""
-
-    first_line: int
-    last_line: int
-    first_error: Place | None = None
-    raised: list[Raised] = field(default_factory=list)
-
-
-@dataclass
 class Scan:
     """What one pass over the log found."""
 
     lines: int = 0
     events: dict[tuple[str, str], list[Event]] = field(default_factory=dict)
     """By owner and part of the pattern, in the order of the log."""
-    ranks: dict[int | None, RankSeen] = field(default_factory=dict)
+    ranks: dict[int | None, list[Raised]] = field(default_factory=dict)
+    """Of each rank that wrote a line, what it raised."""
     hosts: set[str] = field(default_factory=set)
     dumps: Sequence[Dump] = ()
     """Flight-recorder dumps that came with the log."""
@@ -127,7 +118,7 @@ class Scan:
 
     def raised(self) -> list[Raised]:
         """Return all exceptions in order."""
-        return sorted((each for seen in self.ranks.values() for each in seen.raised), key=lambda each: each.place.order)
+        return sorted((each for raised in self.ranks.values() for each in raised), key=lambda each: each.place.order)
 
 
 def matcher_of(pages: Iterable[FailurePage]) -> Matcher:
@@ -172,10 +163,7 @@ class _Scanner:
         text = raw.text if len(raw.text) <= LONGEST_LINE else raw.text[:LONGEST_LINE]
         origin, rest = prefix.split_prefix(text)
         rank = self._rank(origin, raw.file)
-        seen = found.ranks.get(rank)
-        if seen is None:
-            seen = found.ranks[rank] = RankSeen(raw.number, raw.number)
-        seen.last_line = raw.number
+        found.ranks.setdefault(rank, [])
         if origin.host:
             found.hosts.add(origin.host)
         key = (raw.file, rank)
@@ -287,15 +275,15 @@ class _Scanner:
             return
         del self._tracebacks[key]
         last = _LAST_LINE.match(text.strip())
-        seen = self.found.ranks[key[1]]
-        if not last or not frames or len(seen.raised) >= _MOST_RAISED_OF_A_RANK:
+        raised = self.found.ranks[key[1]]
+        if not last or not frames or len(raised) >= _MOST_RAISED_OF_A_RANK:
             return
         file, line = _innermost(frames)
         place = self._place(raw, origin, key[1], text)
         refusing = _refusing_frame(frames)
         function = _distributed_frame().search(refusing)
         message = last["message"] or ""
-        seen.raised.append(Raised(last["error"], message, file, line, place, function["function"] if function else ""))
+        raised.append(Raised(last["error"], message, file, line, place, function["function"] if function else ""))
         if not _ends_program(last["error"]):
             self._note_raised_in(refusing, place, message)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fsdp_mcp.api.history import load_history, oldest_torch
 from fsdp_mcp.errors import BadArgument
+from fsdp_mcp.releases import release_numbers
 
 PROTOTYPE_MODULE = "torch.distributed._composable.fsdp"
 PUBLIC_MODULE = "torch.distributed.fsdp"
@@ -38,7 +39,7 @@ def check_version(names: Iterable[str], torch_version: str | None) -> None:
     needed = {name: oldest([name]) for name in names}
     newer = [name for name, since in needed.items() if is_older(torch_version, since)]
     if newer:
-        worst = max(newer, key=lambda name: _numbers(needed[name]))
+        worst = max(newer, key=lambda name: release_numbers(needed[name]))
         raise BadArgument(
             f"torch {torch_version} is too old: {_shown(worst)} needs torch {needed[worst]} or newer."
             " Give such a torch_version, or leave out the option that uses it."
@@ -53,8 +54,4 @@ def _shown(name: str) -> str:
 
 def is_older(version: str, than: str) -> bool:
     """Return whether the release X.Y of `version` comes before that of `than`."""
-    return _numbers(version)[:2] < _numbers(than)[:2]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    return release_numbers(version) < release_numbers(than)

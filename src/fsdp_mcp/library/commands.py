@@ -14,6 +14,7 @@ from fsdp_mcp.library.fetch import fetch, release_of, source_of
 from fsdp_mcp.library.reading import Reading, read_collection, read_release
 from fsdp_mcp.library.shelf import Kind, Release, Skipped, UserCollection
 from fsdp_mcp.models import Result, Value
+from fsdp_mcp.phrases import count
 
 _SHOWN_SKIPPED = 10
 
@@ -49,12 +50,8 @@ class LibraryReport(Result):
         return "\n".join(lines)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _line(found: CollectionSummary) -> str:
-    counted = f"{_counted(found.pages, 'page')}, {_counted(found.sections, 'section')}"
+    counted = f"{count(found.pages, 'page')}, {count(found.sections, 'section')}"
     return f"{found.name}  {found.kind}  {counted}  {found.date}  {found.origin}"
 
 

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from fsdp_mcp.cache import CACHE_VARIABLE, is_writable, library_root
 from fsdp_mcp.errors import BadArgument, EnvironmentProblem, UnknownName, did_you_mean
 from fsdp_mcp.models import Value
+from fsdp_mcp.releases import release_numbers
 
 OFFICIAL_PREFIX = "official-"
 MANIFEST = "manifest.json"
@@ -111,7 +112,7 @@ def release_for(torch_version: str | None) -> Release | None:
     found = releases()
     wanted = torch_version or ""
     own = [release for release in found if release.torch_version == wanted]
-    near = [release for release in found if _minor(release.torch_version) == _minor(wanted)]
+    near = [release for release in found if release_numbers(release.torch_version) == release_numbers(wanted)]
     return next(iter([*own, *reversed(near), *reversed(found)]), None)
 
 
@@ -123,10 +124,6 @@ def release_dir(torch_version: str) -> Path:
 def version_key(version: str) -> tuple[int, ...]:
     """Return what versions are ordered by."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def _minor(version: str) -> tuple[int, ...]:
-    return version_key(version)[:2]
 
 
 def put_collection(collection: UserCollection) -> None:

@@ -64,14 +64,6 @@ def branches(file: str, line: int) -> tuple[Branch, ...]:
     return tuple(found)
 
 
-def rank_condition(file: str, line: int) -> Condition | None:
-    """Return the condition on the rank that decides whether a line is reached, None when none is seen.
-
-    Either the line stands inside its block, or the block leaves the function or loop before the line.
-    """
-    return next((branch.condition for branch in branches(file, line) if branch.of_rank), None)
-
-
 def _parsed(file: str) -> ast.Module | None:
     try:
         return _parse(Path(file).read_text(encoding="utf-8", errors="replace"))
