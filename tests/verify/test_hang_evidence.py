@@ -9,7 +9,6 @@ from fsdp_mcp.verify.condition import (
     Condition,
     branches,
     loop_around,
-    rank_condition,
     swallowing_handler,
     swapped_branches,
 )
@@ -138,9 +137,9 @@ def source(tmp_path: Path) -> str:
 
 
 def test_conditions_on_the_rank_are_read_from_the_source(source: str) -> None:
-    found = {line: rank_condition(source, line) for line in (5, 7, 11, 16)}
+    found = {line: [each.condition for each in branches(source, line) if each.of_rank] for line in (5, 7, 11, 16)}
     guard, first_only = Condition(2, "rank != 0"), Condition(10, "dist.get_rank() == 0")
-    assert found == {5: guard, 7: guard, 11: first_only, 16: None}
+    assert found == {5: [guard, Condition(4, "rank == 0 and ready")], 7: [guard], 11: [first_only], 16: []}
 
 
 def test_branches_with_the_same_calls_in_another_order_are_seen(source: str) -> None:

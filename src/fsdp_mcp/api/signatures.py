@@ -138,6 +138,13 @@ def options_in_kwargs(node: FunctionNode, kwargs: str) -> list[ApiParameter]:
     return list(found.values())
 
 
+def is_through_kwargs(parameter: ApiParameter, parameters: Sequence[ApiParameter]) -> bool:
+    """Whether a parameter is one that `options_in_kwargs` found: it comes after the `**` one."""
+    names = [item.name for item in parameters]
+    stars = next((index for index, name in enumerate(names) if name.startswith("**")), len(names))
+    return names.index(parameter.name) > stars
+
+
 def fields_of(node: ast.ClassDef) -> list[tuple[ApiParameter, bool]]:
     """Return the annotated fields of a dataclass or named tuple body, each with whether `__init__` takes it."""
     found = []
