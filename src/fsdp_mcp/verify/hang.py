@@ -13,6 +13,7 @@ from fsdp_mcp.verify import report
 from fsdp_mcp.verify.condition import Condition, branches, swapped_branches
 from fsdp_mcp.verify.hang_sites import Deciding, Site, Sites
 from fsdp_mcp.verify.hang_store import looking_for_a_store
+from fsdp_mcp.verify.hang_words import ranks_in_words, rows_in_words, two_calls, who_is_where
 from fsdp_mcp.verify.launch import Facts
 from fsdp_mcp.verify.rank_side import limits
 from fsdp_mcp.verify.rank_side.collective_log import Call, Place
@@ -192,7 +193,7 @@ class _Run:
     def judge(self, pair: _Pair) -> tuple[HangKind, str]:
         """Return the kind of hang, and what else shows that it is one."""
         if pair.other is not None and pair.one.call.kind not in SENDS_AND_RECEIVES:
-            swapped = self._swapped(pair.one.call, pair.other.call)
+            swapped = _swapped(pair.one.call, pair.other.call)
             if swapped is not None:
                 return "different_order", f"Both branches of `if {swapped.text}` (line {swapped.line}) make the calls."
         if pair.together and self._only_data_differs(pair):
@@ -202,16 +203,6 @@ class _Run:
         if not pair.together and pair.other is None and not self._has_ended(pair.rank):
             return "slow_or_stuck_elsewhere", ""
         return self._surplus(pair) or self._otherwise(pair)
-
-    def _swapped(self, one: Call, other: Call) -> Condition | None:
-        """Return the condition under which two ranks make the same calls in another order."""
-        for mine in one.places:
-            for theirs in other.places:
-                if mine.file == theirs.file and mine.line != theirs.line:
-                    found = swapped_branches(mine.file, mine.line, theirs.line)
-                    if found is not None:
-                        return found
-        return None
 
     def _only_data_differs(self, pair: _Pair) -> bool:
         """Return whether both ranks made the same kind of call at the same line."""
@@ -250,7 +241,7 @@ class _Run:
     def _only(self, pair: _Pair, decided: Deciding) -> str:
         """Say which ranks made a call alone, and what decides."""
         site, test = decided.site, decided.condition
-        who = _ranks([rank for rank in site.call.ranks if self.sites.made(rank, site.call)])
+        who = ranks_in_words([rank for rank in site.call.ranks if self.sites.made(rank, site.call)])
         at_it = site.call.places in [begun.call.places for begun in (pair.one, pair.other) if begun is not None]
         late = "" if at_it else " The calls after it were paired with the wrong ones."
         at = self._at(decided.place)
@@ -315,7 +306,7 @@ class _Run:
             file=self.names.shorten(place.file) if place else None,
             line=place.line if place else None,
             code=self.names.code(place.file, place.line) if place else None,
-            detail=call.detail or (_rows(call) if call.splits else None),
+            detail=call.detail or (rows_in_words(call) if call.splits else None),
         )
 
     def elsewhere(self, pair: _Pair, waiting: set[int]) -> tuple[Elsewhere, ...]:
@@ -339,59 +330,15 @@ class _Run:
     def told(self, pair: _Pair | None, waiting: tuple[Waiting, ...], elsewhere: tuple[Elsewhere, ...]) -> str:
         """Say in a sentence who is where."""
         if pair and pair.together and pair.other:
-            one, other = (self._waiting(begun) for begun in (pair.one, pair.other))
-            where = f"Call {one.sequence} on ranks {_list(one.group)}"
-            if one.collective != other.collective or one.detail == other.detail:
-                one, other = (rank.model_copy(update={"detail": None}) for rank in (one, other))
-            return f"{where}: rank {one.rank} calls {_call(one)}, rank {other.rank} {_call(other)}."
-        plain = [rank.model_copy(update={"detail": None}) for rank in waiting]
-        calls = ((f"{_call(rank)}, call {rank.sequence} on ranks {_list(rank.group)}", rank.rank) for rank in plain)
-        parts = [f"{_ranks(ranks)} in {what}" for what, ranks in _grouped(calls)]
-        away = [
-            f"{_ranks(ranks)} {what if len(ranks) == 1 else what.replace('has ended', 'have ended', 1)}"
-            for what, ranks in _grouped((_doing(rank), rank.rank) for rank in elsewhere)
-        ]
-        return f"Waiting: {'; '.join(parts)}. {'Elsewhere: ' + '; '.join(away) + '.' if away else ''}".strip()
+            return two_calls(self._waiting(pair.one), self._waiting(pair.other))
+        return who_is_where(waiting, elsewhere)
 
     def _at(self, place: Place | None = None) -> str:
         return f"{self.names.shorten(place.file)}:{place.line}" if place else "a line outside your files"
 
 
-def _rows(call: Call) -> str:
-    return ", ".join(f"{what} {list(rows)} rows" for what, rows in zip(("sends", "takes"), call.splits, strict=False))
-
-
-def _call(rank: Waiting) -> str:
-    """Describe a call with its tensor and line."""
-    tensor = f" of {rank.dtype}{list(rank.shape)}" if rank.dtype else ""
-    at = f" at {rank.file}:{rank.line}" if rank.file else ""
-    code = f" `{rank.code[:80]}`" if rank.code else ""
-    return f"{rank.collective}{tensor}{f' ({rank.detail})' if rank.detail else ''}{at}{code}"
-
-
-def _doing(rank: Elsewhere) -> str:
-    at = f" at {rank.file}:{rank.line}" if rank.file else ""
-    code = f" `{rank.code[:80]}`" if rank.code else ""
-    inside = f" in {rank.collective}" if rank.collective else ""
-    if rank.status == "ended":
-        return f"has ended, exit status 0{at}{code}"
-    return f"{rank.status}{inside}{at}{code}"
-
-
-def _grouped(pairs: Iterable[tuple[str, int]]) -> Iterable[tuple[str, list[int]]]:
-    groups: dict[str, list[int]] = {}
-    for what, rank in pairs:
-        groups.setdefault(what, []).append(rank)
-    return groups.items()
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {_list(ranks)}"
-
-
-def _list(ranks: Iterable[int]) -> str:
-    """Write ranks, runs of three and more as first-last."""
-    numbers = sorted(ranks)
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]}-{numbers[-1]}"
-    return ", ".join(map(str, numbers))
+def _swapped(one: Call, other: Call) -> Condition | None:
+    """Return the condition under which two ranks make the same calls in another order."""
+    pairs = ((mine, theirs) for mine in one.places for theirs in other.places if mine.file == theirs.file)
+    found = (swapped_branches(mine.file, mine.line, theirs.line) for mine, theirs in pairs if mine.line != theirs.line)
+    return next((condition for condition in found if condition is not None), None)

@@ -161,14 +161,10 @@ def _uneven(parameter: Any) -> list[dict[str, Any]]:
             shards.setdefault(placement.dim, []).append((not strided, parameter.device_mesh.size(number)))
     rows = []
     for dimension, parts in shards.items():
-        # A strided shard was cut first though it stands last: the dimensions of tensor parallelism before FSDP's.
         sizes = Counter({int(parameter.shape[dimension]): 1})
+        # A strided shard was cut first though it stands last: the dimensions of tensor parallelism before FSDP's.
         for _, count in sorted(parts, key=lambda part: not part[0]):
-            cut: Counter[int] = Counter()
-            for size, ranks in sizes.items():
-                for piece, times in _cut(size, count).items():
-                    cut[piece] += ranks * times
-            sizes = cut
+            sizes = _cut_again(sizes, count)
         if len(sizes) > 1:
             held = [[size, ranks] for size, ranks in sorted(sizes.items(), reverse=True)]
             rows.append(
@@ -180,6 +176,15 @@ def _uneven(parameter: Any) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _cut_again(sizes: Counter[int], parts: int) -> Counter[int]:
+    """Return the sizes, and how many ranks hold each, after every piece has been cut once more."""
+    cut: Counter[int] = Counter()
+    for size, ranks in sizes.items():
+        for piece, times in _cut(size, parts).items():
+            cut[piece] += ranks * times
+    return cut
 
 
 def _cut(size: int, parts: int) -> Counter[int]:
