@@ -18,6 +18,7 @@ from fsdp_mcp.diagnose.page import FailurePage
 from fsdp_mcp.diagnose.patterns import LONGEST_LINE, Candidate, Matcher, Use, template_of
 from fsdp_mcp.diagnose.prefix import Origin
 from fsdp_mcp.diagnose.reading import RawLine
+from fsdp_mcp.diagnose.senders import Senders
 from fsdp_mcp.diagnose.stacks import STARTS_OF_STACKS, Stack, StackReader
 from fsdp_mcp.models import Value
 
@@ -33,6 +34,7 @@ _TRACEBACK = Use("", "traceback", r"Traceback \(most recent call last\)")
 _CUT_TRACEBACK = Use("", "frame", r'(?P<frame>\s*File "[^"]+", line \d+.*)')
 """A frame whose traceback began before the log does."""
 _WORLD = "world"
+_WORLD_RANK = "world_rank"
 _ELASTIC_RANK = "elastic_rank"
 _ELASTIC_LINES = 60
 """Lines of the launcher's report after the one that names the rank, which belong to that rank."""
@@ -42,6 +44,20 @@ _LAST_LINE = re.compile(
 _QUOTED = re.compile(r'(?:^|(?<!Error: )(?<=[\s(\[,]))"[^"]*"')
 _RAISED_IN = "raised_in"
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+_Stream = tuple[str, int | str]
+"""A file, and in it the rank or else the process or host that writes: its lines belong together."""
+
+
+class _Line(NamedTuple):
+    """A line without its prefixes, and who wrote it."""
+
+    raw: RawLine
+    origin: Origin
+    rank: int | None
+    text: str
+    stream: _Stream
 
 
 class KnownLine(Value):
@@ -148,12 +164,12 @@ class _Scanner:
         self.found = Scan()
         self._matcher = matcher
         self._templates: dict[str, Sequence[Candidate]] = {}
-        self._recent: dict[tuple[str, int | None], deque[str]] = {}
-        self._tracebacks: dict[tuple[str, int | None], list[str]] = {}
+        self._recent: dict[_Stream, deque[str]] = {}
+        self._tracebacks: dict[_Stream, list[str]] = {}
         self._counts: dict[tuple[Use, int | None], int] = {}
         self._stacks = StackReader()
         self._elastic: tuple[int, int] | None = None
-        self._rank_of_process: dict[tuple[str, str], int] = {}
+        self._senders = Senders()
         self._file, self._rank_of_file = "", None
 
     def take(self, raw: RawLine) -> None:
@@ -163,20 +179,23 @@ class _Scanner:
         text = raw.text if len(raw.text) <= LONGEST_LINE else raw.text[:LONGEST_LINE]
         origin, rest = prefix.split_prefix(text)
         rank = self._rank(origin, raw.file)
+        if rank is None and (origin.process or origin.host):
+            self._senders.listen(origin, rest)
         found.ranks.setdefault(rank, [])
         if origin.host:
             found.hosts.add(origin.host)
-        key = (raw.file, rank)
-        if self._tracebacks and key in self._tracebacks:
-            self._go_on_with_traceback(key, raw, origin, rest)
+        stream = (raw.file, rank if rank is not None else origin.process or origin.host)
+        line = _Line(raw, origin, rank, rest, stream)
+        if self._tracebacks and stream in self._tracebacks:
+            self._go_on_with_traceback(line)
         if self._stacks.reading or rest.startswith(STARTS_OF_STACKS):
             self._stacks.take(rest, number=raw.number, file=raw.file, rank=rank)
         candidates = self._candidates(rest)
         if candidates:
-            self._note_events(raw, origin, rank, rest, candidates)
-        recent = self._recent.get(key)
+            self._note_events(line, candidates)
+        recent = self._recent.get(stream)
         if recent is None:
-            recent = self._recent[key] = deque(maxlen=_LINES_KEPT)
+            recent = self._recent[stream] = deque(maxlen=_LINES_KEPT)
         recent.append(text)
 
     def end(self) -> Scan:
@@ -189,7 +208,7 @@ class _Scanner:
         """Return the rank of a line: its prefix, its process, its file, or the local rank where there is one host."""
         if origin.rank is not None:
             return origin.rank
-        if origin.process and (rank := self._rank_of_process.get((origin.host, origin.process))) is not None:
+        if (origin.process or origin.host) and (rank := self._senders.rank(origin)) is not None:
             return rank
         if file != self._file:
             self._file, self._rank_of_file = file, prefix.rank_of_file(file)  # type: ignore[assignment]
@@ -207,33 +226,38 @@ class _Scanner:
             known = self._templates[template] = self._matcher.candidates(template)
         return known
 
-    def _note_events(
-        self, raw: RawLine, origin: Origin, rank: int | None, text: str, candidates: Sequence[Candidate]
-    ) -> None:
+    def _note_events(self, line: _Line, candidates: Sequence[Candidate]) -> None:
         place: Place | None = None
         for pattern, uses, _ in candidates:
-            wanted = [use for use in uses if self._is_wanted(use, rank)]
-            match = pattern.search(text) if wanted else None
-            if match is None or _is_quotation(text, match):
+            wanted = [use for use in uses if self._is_wanted(use, line.rank)]
+            match = pattern.search(line.text) if wanted else None
+            if match is None or _is_quotation(line.text, match):
                 continue
             parts = {name: value for name, value in match.groupdict().items() if value is not None}
-            place = place or self._place(raw, origin, rank, text)
-            if origin.process and "rank" in parts and any(use.part == _WORLD for use in wanted):
-                self._rank_of_process[origin.host, origin.process] = int(parts["rank"])
+            place = place or self._place(line)
+            if "rank" in parts:
+                self._learn(line.origin, parts, {use.part for use in wanted})
             for use in wanted:
-                which = _counted(use, rank)
+                which = _counted(use, line.rank)
                 self._counts[which] = self._counts.get(which, 0) + 1
-                self._note(use, place, parts, key=(raw.file, rank))
+                self._note(use, place, parts, stream=line.stream)
+
+    def _learn(self, origin: Origin, parts: dict[str, str], kinds: set[str]) -> None:
+        """Remember which rank a process is."""
+        if _WORLD in kinds and origin.process:
+            self._senders.tell(origin, int(parts["rank"]))
+        elif _WORLD_RANK in kinds:
+            self._senders.tell_pid(parts["pid"], int(parts["rank"]))
 
     def _is_wanted(self, use: Use, rank: int | None) -> bool:
         return use.part != _RAISED_IN and self._counts.get(_counted(use, rank), 0) < _most(use)
 
-    def _note(self, use: Use, place: Place, parts: dict[str, str], *, key: tuple[str, int | None]) -> None:
+    def _note(self, use: Use, place: Place, parts: dict[str, str], *, stream: _Stream) -> None:
         if use is _TRACEBACK:
-            self._tracebacks[key] = []
+            self._tracebacks[stream] = []
             return
         if use is _CUT_TRACEBACK:
-            self._tracebacks.setdefault(key, [parts["frame"]])
+            self._tracebacks.setdefault(stream, [parts["frame"]])
             return
         if use.part == _ELASTIC_RANK:
             self._elastic = (int(parts["rank"]), place.line)
@@ -249,41 +273,41 @@ class _Scanner:
             return place._replace(rank=self._elastic[0])
         return place
 
-    def _place(self, raw: RawLine, origin: Origin, rank: int | None, text: str) -> Place:
-        inside = prefix.rank_inside(text)
+    def _place(self, line: _Line) -> Place:
+        inside = prefix.rank_inside(line.text)
         return Place(
             order=self.found.lines,
-            line=raw.number,
-            file=raw.file,
-            rank=rank if inside is None else inside,
-            host=origin.host,
-            time=self._time(raw, rank),
-            text=raw.text.strip(),
+            line=line.raw.number,
+            file=line.raw.file,
+            rank=line.rank if inside is None else inside,
+            host=line.origin.host,
+            time=self._time(line),
+            text=line.raw.text.strip(),
         )
 
-    def _time(self, raw: RawLine, rank: int | None) -> float | None:
+    def _time(self, line: _Line) -> float | None:
         """Return the time that the line, or one of the few of its rank before it, says."""
-        recent = self._recent.get((raw.file, rank), ())
-        times = (prefix.time_of(text) for text in (raw.text, *reversed(recent)))
+        recent = self._recent.get(line.stream, ())
+        times = (prefix.time_of(text) for text in (line.raw.text, *reversed(recent)))
         return next((time for time in times if time is not None), None)
 
-    def _go_on_with_traceback(self, key: tuple[str, int | None], raw: RawLine, origin: Origin, text: str) -> None:
+    def _go_on_with_traceback(self, line: _Line) -> None:
         """Take a line of a traceback; its last one names the exception and is not indented as its frames are."""
-        frames = self._tracebacks[key]
-        if not text.strip() or _indent(text) > max(0, min(map(_indent, filter(_FRAME.match, frames)), default=2) - 2):
-            frames[:] = [*frames[-199:], text]
+        frames = self._tracebacks[line.stream]
+        if not line.text.strip() or _indent(line.text) > _indent_of_end(frames):
+            frames[:] = [*frames[-199:], line.text]
             return
-        del self._tracebacks[key]
-        last = _LAST_LINE.match(text.strip())
-        raised = self.found.ranks[key[1]]
+        del self._tracebacks[line.stream]
+        last = _LAST_LINE.match(line.text.strip())
+        raised = self.found.ranks.setdefault(line.rank, [])
         if not last or not frames or len(raised) >= _MOST_RAISED_OF_A_RANK:
             return
-        file, line = _innermost(frames)
-        place = self._place(raw, origin, key[1], text)
+        file, number = _innermost(frames)
+        place = self._place(line)
         refusing = _refusing_frame(frames)
         function = _distributed_frame().search(refusing)
         message = last["message"] or ""
-        raised.append(Raised(last["error"], message, file, line, place, function["function"] if function else ""))
+        raised.append(Raised(last["error"], message, file, number, place, function["function"] if function else ""))
         if not _ends_program(last["error"]):
             self._note_raised_in(refusing, place, message)
 
@@ -338,6 +362,11 @@ def _ends_program(error: str) -> bool:
     """Return whether an exception only says that the program was asked to end."""
     kind = getattr(builtins, error, None)
     return isinstance(kind, type) and not issubclass(kind, Exception)
+
+
+def _indent_of_end(frames: Iterable[str]) -> int:
+    """Return how far the last line of a traceback is indented: two less than its frames."""
+    return max(0, min(map(_indent, filter(_FRAME.match, frames)), default=2) - 2)
 
 
 def _indent(text: str) -> int:
