@@ -220,12 +220,11 @@ def swallowing_handler(file: str, line: int) -> Condition | None:
     """Return the handler that catches an exception raised at a line and does not raise one itself; None without."""
     tree = _parsed(file)
     for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.Try) and any(_holds(part, line) for part in node.body):
-            for handler in node.handlers:
-                if not any(_leaves_process(inner) for inner in ast.walk(handler)):
-                    return Condition(
-                        handler.lineno, f"except {ast.unparse(handler.type)}" if handler.type else "except"
-                    )
+        if not isinstance(node, ast.Try) or not any(_holds(part, line) for part in node.body):
+            continue
+        for handler in node.handlers:
+            if not any(_leaves_process(inner) for inner in ast.walk(handler)):
+                return Condition(handler.lineno, f"except {ast.unparse(handler.type)}" if handler.type else "except")
     return None
 
 

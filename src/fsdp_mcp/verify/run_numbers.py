@@ -64,14 +64,22 @@ def _read_rank(path: Path) -> RankNumbers:
 
 
 def _rows(path: Path) -> Iterator[list[Any]]:
+    """Yield the lines of a rank's record; what the script may have written between them is passed over."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            with contextlib.suppress(ValueError):
-                row = json.loads(line)
-                if isinstance(row, list) and row:
-                    yield row
+            row = _row(line)
+            if row:
+                yield row
+
+
+def _row(line: str) -> list[Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, list) else None
 
 
 def _take(row: list[Any], found: RankNumbers, pending: list[float]) -> None:
