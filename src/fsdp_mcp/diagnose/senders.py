@@ -7,7 +7,7 @@ import re
 from fsdp_mcp.diagnose.prefix import Origin
 
 _SAYS = re.compile(r"\[(?:PG [^\]]*?)?[Rr]ank[ :]? ?(\d+)\]|^(?:\[?[A-Z]+\]?:? )?[Rr]ank (\d+)\b(?! and)")
-_PID = "pid="
+_PID = re.compile(r"pid=(\d+)")
 
 
 class Senders:
@@ -19,10 +19,11 @@ class Senders:
 
     def rank(self, origin: Origin) -> int | None:
         """Return the rank of the process, or of the host where each has one process, as far as it is known."""
-        told = self._told.get((origin.host, origin.process)) or self._told.get((origin.host, ""))
+        told = self._told.get((origin.host, origin.process))
         if told is not None and len(told) == 1:
             return next(iter(told))
-        return self._by_pid.get(origin.process.rpartition(_PID)[2])
+        pid = _PID.search(origin.process)
+        return self._by_pid.get(pid[1]) if pid else None
 
     def tell(self, origin: Origin, rank: int) -> None:
         """Note that a line of this origin is of that rank."""
