@@ -18,7 +18,6 @@ from fsdp_mcp.models import Value
 _COMPARED_HOSTS = {
     "net_plugin": Sign.NET_PLUGIN_DIFFERS,
     "nccl_version": Sign.NCCL_VERSION_DIFFERS,
-    "network": Sign.NETWORK_DIFFERS,
 }
 
 
@@ -161,10 +160,6 @@ def _kinds(events: Sequence[Event]) -> Iterator[tuple[Sign, dict[str, str]]]:
     shortest = min(row.milliseconds for row in load_facts("default_timeouts", DefaultTimeout))
     if all(int(event.parts["seq"]) <= 1 for event in events):
         yield Sign.FIRST_COLLECTIVE, {}
-    if len(small) == len(events):
-        yield Sign.ONE_ELEMENT, {}
-    if sharding:
-        yield Sign.SHARDING_COLLECTIVE, {}
     if sharding and small and len(sharding) + len(small) == len(events):
         gathering = spans(event.place.rank for event in sharding)
         yield Sign.GATHER_AGAINST_BARRIER, {"gathering": gathering, "waiting": spans(e.place.rank for e in small)}
