@@ -59,7 +59,8 @@ def test_json_is_exactly_the_structured_result(capsys):
     ],
 )
 def test_an_error_has_its_status_and_tells_the_next_step_on_stderr(capsys, monkeypatch, arguments, status, message):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("print(1)"))
+    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"print(1)")), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", stdin)
     assert (main(arguments), message in capsys.readouterr().err) == (status, True)
 
 

@@ -7,9 +7,10 @@ import json
 import signal
 import sys
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Union, cast, get_args, get_origin
 
 from fsdp_mcp import call
 from fsdp_mcp.call import Caller
@@ -110,14 +111,14 @@ def _diagnose(tool: Tool, options: argparse.Namespace) -> int:
     named = [*([options.path] if hasattr(options, "path") else []), *options.files]
     if not named:
         raise BadArgument("Name the logs: files, folders or globs of all ranks; - reads stdin.")
-    if named == ["-"]:
-        options.log = sys.stdin.read()
-        return _run_tool(tool, options)
-    from fsdp_mcp.diagnose.diagnose_log import diagnose_files
+    from fsdp_mcp.diagnose.diagnose_log import diagnose_files, diagnose_stream
 
     call.enter(_anywhere(options))
     given = {name: getattr(options, name) for name in ("torch_version", "mask") if hasattr(options, name)}
-    result = diagnose_files(named, **given)
+    if named == ["-"]:
+        result = diagnose_stream(cast("BufferedReader", sys.stdin.buffer), **given)
+    else:
+        result = diagnose_files(named, **given)
     if options.json or not sys.stdout.isatty():
         print(result.model_dump_json() if options.json else result.render())
     else:

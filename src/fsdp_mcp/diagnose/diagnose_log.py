@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from pydantic import Field
 
 from fsdp_mcp import call
 from fsdp_mcp.diagnose.answer import LogDiagnosis
-from fsdp_mcp.errors import BadArgument
+from fsdp_mcp.errors import BadArgument, Forbidden
 from fsdp_mcp.models import Diagnosis
 
 _MOST_TEXT_BYTES = 16 << 20
@@ -65,6 +67,14 @@ def diagnose_files(names: Sequence[str], *, torch_version: str | None = None, ma
     return explain.explain_files(_not_too_many(files), torch_version=torch_version, mask=mask)
 
 
+def diagnose_stream(stream: BufferedReader, *, torch_version: str | None = None, mask: bool = False) -> LogDiagnosis:
+    """Name the cause of a failure from a log of any size that comes through a pipe."""
+    from fsdp_mcp.diagnose import explain, reading
+
+    _check_version(torch_version)
+    return explain.explain(reading.lines_of_stream(stream), torch_version=torch_version, mask=mask)
+
+
 def _check_version(version: str | None) -> None:
     if version is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise BadArgument(f"torch_version: got {version[:40]!r}, expected X.Y such as 2.6.")
@@ -87,7 +97,7 @@ def _files(path: str) -> Sequence[Path]:
         return _matching(path)
     found = call.allowed_path(path, argument="path")
     if found.is_dir():
-        files = sorted(file for file in found.rglob("*") if file.is_file() and _may_be_log(file))
+        files = sorted(file for file in found.rglob("*") if file.is_file() and _may_be_log(file) and _is_open(file))
     else:
         files = [found] if found.is_file() else []
     if not files:
@@ -98,6 +108,15 @@ def _files(path: str) -> Sequence[Path]:
 def _may_be_log(file: Path) -> bool:
     """Return whether a file found in a folder may be a log or a dump: no program, no document, no weights."""
     return not file.name.startswith(".") and file.suffix.lower() not in _NO_LOGS
+
+
+def _is_open(file: Path) -> bool:
+    """Return whether a file found in a folder lies where the caller may read, also when it is a link."""
+    try:
+        call.allowed_path(str(file), argument="path")
+    except (BadArgument, Forbidden):
+        return False
+    return os.access(file, os.R_OK)
 
 
 def _matching(pattern: str) -> Sequence[Path]:

@@ -14,8 +14,9 @@ from fsdp_mcp.diagnose.judge import Applied, Verdict, confidence, judge
 from fsdp_mcp.diagnose.mask import mask_names, without_secrets
 from fsdp_mcp.diagnose.page import FailurePage, failure_pages
 from fsdp_mcp.diagnose.patterns import Matcher
+from fsdp_mcp.diagnose.prefix import ranks_of_files
 from fsdp_mcp.diagnose.reading import RawLine, lines_of_files
-from fsdp_mcp.diagnose.scan import Place, Scan, matcher_of, scan
+from fsdp_mcp.diagnose.scan import Place, Scan, in_time, matcher_of, scan
 from fsdp_mcp.diagnose.signs import world
 from fsdp_mcp.errors import BadArgument
 from fsdp_mcp.models import Diagnosis
@@ -59,12 +60,15 @@ def explain_files(paths: Sequence[Path], *, torch_version: str | None = None, ma
             if len(paths) == 1:
                 raise
             unread.append(str(error))
-    found = scan(lines_of_files(path for path in paths if path not in recorded), _matcher())
+    logs = [path for path in paths if path not in recorded]
+    found = scan(lines_of_files(logs), _matcher(), ranks_of_files=ranks_of_files([str(path) for path in logs]))
     found.dumps = dumps
     answer = _answer(found, torch_version, mask=mask)
     if not unread:
         return answer
-    return answer.model_copy(update={"summary": f"{answer.summary} Not read: {' '.join(unread[:_MOST_EVIDENCE])}"})
+    told = without_secrets(" ".join(unread[:_MOST_EVIDENCE]))
+    told = mask_names(found.hosts)(told) if mask else told
+    return answer.model_copy(update={"summary": f"{answer.summary} Not read: {told}"})
 
 
 def _answer(found: Scan, torch_version: str | None, *, mask: bool) -> LogDiagnosis:
@@ -149,7 +153,7 @@ def _nothing(found: Scan, verdict: Verdict, pages: Sequence[FailurePage]) -> str
         place = f" at {last.file}:{last.line}" if last.file else ""
         ranks = spans(each.place.rank for each in raised if each.error == last.error)
         on = f" on rank {ranks}" if ranks else ""
-        message = f": {last.message[:200]}" if last.message else ""
+        message = f": {last.message[:200].replace('`', chr(39))}" if last.message else ""
         said.append(f"It ends with an ordinary exception{on}{place}, line {last.place.line}: `{last.error}{message}`.")
     return " ".join(said)
 
@@ -179,6 +183,6 @@ def _first_errors(found: Scan, verdict: Verdict) -> dict[int | None, Place]:
     places += [each.place for each in found.raised()]
     places += [event.place for event in found.of("", "timed_out")]
     first: dict[int | None, Place] = {}
-    for place in sorted(places, key=lambda place: place.order):
+    for place in in_time(places):
         first.setdefault(place.rank, place)
     return first

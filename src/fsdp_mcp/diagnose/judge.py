@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from fsdp_mcp.diagnose.page import FailurePage, Sign
-from fsdp_mcp.diagnose.scan import Event, Place, Scan
+from fsdp_mcp.diagnose.scan import Event, Place, Scan, in_time
 from fsdp_mcp.diagnose.signs import SignFound, find_signs
 
 _INCIDENT_LINES = 80
 """Lines of one rank this close to each other tell of one incident: a traceback with what led to it."""
 _MOST_FINDINGS = 3
+_LONGEST_PART = 300
 _CLEARLY_BETTER = 0.5
 _REPORTS = "launcher_signals"
 """Group of the pages on what a launcher says of an end; it stands after all else that explains the end."""
@@ -96,13 +97,14 @@ def _rank(
         named = next((int(sign.parts["rank"]) for sign in signs if "rank" in sign.parts), None)
         return seen[-1] if page.names_rank and seen else named
     told = next((int(each["rank"]) for each in parts if each.get("rank", "").isdigit()), None)
-    near = sorted(events, key=lambda event: event.place.order)
-    return told if told is not None else next((e.place.rank for e in near if e.place.rank is not None), None)
+    near = in_time(event.place for event in events)
+    return told if told is not None else next((place.rank for place in near if place.rank is not None), None)
 
 
 def _sentences(templates: Sequence[str], parts: Sequence[dict[str, str]], rank: int | None) -> str:
     """Return the sentences whose named parts are all there, each in its first form."""
     known = {} if rank is None else {"rank": str(rank)}
+    parts = [{name: _quotable(value) for name, value in each.items()} for each in parts]
     said: list[str] = []
     for template in templates:
         for each in parts:
@@ -112,6 +114,11 @@ def _sentences(templates: Sequence[str], parts: Sequence[dict[str, str]], rank: 
             except KeyError:
                 continue
     return " ".join(said)
+
+
+def _quotable(value: str) -> str:
+    """Return what a log says short, and without marks that would end a quotation of it."""
+    return (value if len(value) <= _LONGEST_PART else f"{value[:_LONGEST_PART]}...").replace("`", "'")
 
 
 def _score(page: FailurePage, by_part: dict[str, list[Event]], hinted: Sequence[SignFound]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from fsdp_mcp.models import Value
 _MOST_PREFIXES = 4
 _INSIDE = re.compile(r"\[(?:PG [^\]]*?)?[Rr]ank (?P<rank>\d+)\]")
 _FILE_OF_RANK = re.compile(r"rank[_-]?(\d+)|[/\\]attempt_\d+[/\\](\d+)[/\\]std", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"(.*?)(\d{1,5})([^\d/\\]*)", re.DOTALL)
 _DATED = re.compile(r"(?:\d{4}-)?(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _GLOG = re.compile(r"[IWEF](?P<month>\d{1,2}?)(?P<day>\d\d) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
@@ -88,6 +90,14 @@ def rank_of_file(name: str) -> int | None:
     """Return the rank that the name of a log file stands for, if it does for one."""
     found = _FILE_OF_RANK.search(name)
     return int(found[1] or found[2]) if found else None
+
+
+def ranks_of_files(names: Sequence[str]) -> dict[str, int]:
+    """Return the ranks of files that are named alike but for a last number that counts from 0, as srun's %t does."""
+    found = [(name, match) for name in names if (match := _LAST_NUMBER.fullmatch(name))]
+    ranks = {name: int(match[2]) for name, match in found}
+    alike = len({(match[1], match[3]) for _, match in found}) == 1
+    return ranks if alike and len(ranks) > 1 and sorted(ranks.values()) == list(range(len(ranks))) else {}
 
 
 def time_of(text: str) -> float | None:

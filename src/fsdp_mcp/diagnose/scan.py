@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -82,6 +82,13 @@ class Place(NamedTuple):
     text: str
 
 
+def in_time(places: Iterable[Place]) -> list[Place]:
+    """Return places by their time stamps where all have one, else as they stand: logs are often joined file by file."""
+    there = list(places)
+    timed = all(place.time is not None for place in there)
+    return sorted(there, key=lambda place: (place.time if timed and place.time is not None else 0.0, place.order))
+
+
 class Event(NamedTuple):
     """A pattern found in a line."""
 
@@ -145,13 +152,13 @@ def matcher_of(pages: Iterable[FailurePage]) -> Matcher:
     return Matcher([*uses, _TRACEBACK, _CUT_TRACEBACK])
 
 
-def scan(lines: Iterable[RawLine], matcher: Matcher) -> Scan:
-    """Read all lines once.
+def scan(lines: Iterable[RawLine], matcher: Matcher, *, ranks_of_files: Mapping[str, int] | None = None) -> Scan:
+    """Read all lines once; `ranks_of_files` helps where a file's own name does not tell its rank.
 
     Raises:
         Cancelled: the caller went away.
     """
-    scanner = _Scanner(matcher)
+    scanner = _Scanner(matcher, ranks_of_files or {})
     for line in lines:
         scanner.take(line)
         if scanner.found.lines % 50_000 == 0:
@@ -160,8 +167,9 @@ def scan(lines: Iterable[RawLine], matcher: Matcher) -> Scan:
 
 
 class _Scanner:
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, matcher: Matcher, ranks_of_files: Mapping[str, int]) -> None:
         self.found = Scan()
+        self._ranks_of_files = ranks_of_files
         self._matcher = matcher
         self._templates: dict[str, Sequence[Candidate]] = {}
         self._recent: dict[_Stream, deque[str]] = {}
@@ -170,7 +178,8 @@ class _Scanner:
         self._stacks = StackReader()
         self._elastic: tuple[int, int] | None = None
         self._senders = Senders()
-        self._file, self._rank_of_file = "", None
+        self._file = ""
+        self._rank_of_file: int | None = None
 
     def take(self, raw: RawLine) -> None:
         """Take one line."""
@@ -211,7 +220,8 @@ class _Scanner:
         if (origin.process or origin.host) and (rank := self._senders.rank(origin)) is not None:
             return rank
         if file != self._file:
-            self._file, self._rank_of_file = file, prefix.rank_of_file(file)  # type: ignore[assignment]
+            named = prefix.rank_of_file(file)
+            self._file, self._rank_of_file = file, self._ranks_of_files.get(file) if named is None else named
         if self._rank_of_file is not None:
             return self._rank_of_file
         return origin.local_rank if len(self.found.hosts) < 2 else None
