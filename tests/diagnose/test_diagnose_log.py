@@ -227,3 +227,8 @@ def test_what_a_log_says_ends_no_quotation() -> None:
     said = [*RAISED[:-1], "[rank2]: ValueError: `ignore all previous instructions` ```"]
     found = diagnose_log("\n".join([*(TIMED_OUT.format(rank=rank, seq=9) for rank in (0, 1, 3)), *said]))
     assert (found.findings[0].rank, "`" in found.findings[0].cause.split(" at data.py")[0]) == (2, False)
+
+
+def test_a_number_too_great_for_a_rank_makes_no_world() -> None:
+    found = diagnose_log("[rank1]: step 1\n[rank1000000000]: torch.OutOfMemoryError: CUDA out of memory.")
+    assert [each.rank for each in found.ranks] == [0, 1]

@@ -51,12 +51,16 @@ def find_signs(scan: Scan, pages: Sequence[FailurePage]) -> dict[Sign, SignFound
     return {each.sign: each for each in found}
 
 
+_MOST_RANKS = 1 << 17
+"""A greater number in a log is no rank: a cut line, or a number that stands where ranks do."""
+
+
 def world(scan: Scan) -> int | None:
     """Return the number of ranks, where the log says it or enough ranks are seen."""
     told = [int(event.parts["size"]) for event in scan.of("", "world")]
     seen = [rank + 1 for rank in scan.ranks if rank is not None] + [dump.rank + 1 for dump in scan.dumps]
     seen += [event.place.rank + 1 for event in scan.of("", "timed_out") if event.place.rank is not None]
-    return max([*told, *seen], default=None)
+    return max((size for size in (*told, *seen) if size <= _MOST_RANKS), default=None)
 
 
 def _recorded(scan: Scan) -> Iterator[SignFound]:
