@@ -45,7 +45,7 @@ PEER := build/eval-peer
 eval: setup
 	@test -x $(PEER)/bin/agents-docs || { $(PYTHON) -m venv $(PEER) && $(PEER)/bin/pip install --quiet agents-docs==0.45.0; } || true
 	$(BIN)/python -m tools.eval $(QUESTIONS) --misses $$(test -x $(PEER)/bin/agents-docs && echo --peer $(PEER)/bin/python)
-	$(BIN)/python -m tools.eval_failures tests/data/failure_logs.jsonl --misses
+	$(BIN)/python -m tools.eval_failures tests/data/failure_logs.jsonl tests/data/thread_failure_logs.jsonl --misses
 
 # Runs every example of the guides on CPU Gloo and compares its output with the page.
 guides: setup
